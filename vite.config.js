@@ -1,0 +1,23 @@
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vite";
+
+const web = fileURLToPath(new URL("./web/", import.meta.url));
+const pages = ["index.html", "bench.html"].map((name) => web + name).filter((path) => existsSync(path));
+
+export default defineConfig({
+  root: web,
+  base: "./", // every address is relative: the site works under any sub-path
+  clearScreen: false,
+  worker: { format: "es" },
+  build: {
+    // scripts/build.py puts what comes out here together with Pyodide, wheels and models into dist/
+    outDir: "../.cache/web",
+    emptyOutDir: true,
+    target: "esnext",
+    sourcemap: true,
+    modulePreload: { polyfill: false },
+    chunkSizeWarningLimit: 1000,
+    rollupOptions: { input: pages },
+  },
+});
