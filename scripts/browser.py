@@ -1,0 +1,92 @@
+"""Finds the Chromium for tests and benchmarks, or installs one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.common import CACHE, Failure, run_main, say
+from scripts.setup import apt_install, can_apt_install
+
+FOUND = CACHE / "browser.txt"
+SYSTEM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+
+#: WebGPU on whatever there is (a software adapter too), exact timestamps, and no traffic of the browser's own.
+FLAGS = [
+    "--no-sandbox",
+    "--enable-unsafe-webgpu",
+    "--enable-webgpu-developer-features",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def find_browser() -> Path | None:
+    """Return the browser to use: $PY_ATTN_BROWSER, the remembered one, Playwright's, or the system's."""
+    given = os.environ.get("PY_ATTN_BROWSER")
+    if given:
+        if not _starts(Path(given)):
+            raise Failure(f"PY_ATTN_BROWSER={given} does not start")
+        return Path(given)
+    if FOUND.is_file():
+        remembered = Path(FOUND.read_text(encoding="utf-8"))
+        if remembered.is_file():
+            return remembered
+    system = [shutil.which(name) for name in SYSTEM_NAMES]
+    candidates = [_playwright_path(), *(Path(path) for path in [*system, MAC_CHROME] if path)]
+    found = next((path for path in candidates if _starts(path)), None)
+    if found:
+        FOUND.parent.mkdir(exist_ok=True)
+        FOUND.write_text(str(found), encoding="utf-8")
+    return found
+
+
+def _playwright_path() -> Path:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        return Path(playwright.chromium.executable_path)
+
+
+def _starts(path: Path) -> bool:
+    """Whether the program is there with all its libraries."""
+    if not path.is_file():
+        return False
+    if os.name == "nt":  # where --version opens a window
+        return True
+    return subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0
+
+
+def install_browser() -> None:
+    """Install Playwright's Chromium, or Debian's where that download is closed."""
+    say("no Chromium found, asking Playwright for one")
+    command = [sys.executable, "-m", "playwright", "install", "chromium", "--no-shell"]
+    if subprocess.run(command, check=False).returncode == 0 and find_browser():
+        return
+    if can_apt_install():
+        say("Playwright's Chromium is not to be had or does not start here")
+        apt_install("chromium")
+
+
+def main() -> None:
+    """Make sure that there is a browser, and say which."""
+    browser = find_browser()
+    if browser is None:
+        install_browser()
+        browser = find_browser()
+    if browser is None:
+        raise Failure(
+            "no Chromium or Chrome was found and none could be installed; "
+            "install one and set PY_ATTN_BROWSER to its path if it has an unusual one."
+        )
+    say(f"browser: {browser}")
+
+
+if __name__ == "__main__":
+    run_main(main)

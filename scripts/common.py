@@ -1,0 +1,164 @@
+"""What the scripts share: where things are, how they talk, how they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+DIST = ROOT / "dist"
+VENV = ROOT / ".venv"
+VENV_PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+class Failure(Exception):
+    """Something that the user has to know about, in one line."""
+
+
+def say(line: str) -> None:
+    """Print one line about what is being done."""
+    print(f"py-attn: {line}", flush=True)
+
+
+def run_main(main: Callable[[], int | None]) -> NoReturn:
+    """Run a script's `main`; a `Failure` or Ctrl-C ends it with one line instead of a traceback."""
+    try:
+        sys.exit(main() or 0)
+    except Failure as failure:
+        print(f"py-attn: {failure}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("\npy-attn: stopped; the next run goes on from here.", file=sys.stderr, flush=True)
+        sys.exit(130)
+
+
+def call(command: Sequence[str | Path], failure: str, **options: object) -> None:
+    """Run a command with its output shown; raise `Failure` with the given words if it does not succeed."""
+    try:
+        code = subprocess.run([str(part) for part in command], cwd=ROOT, check=False, **options).returncode  # type: ignore[call-overload]
+    except FileNotFoundError:
+        raise Failure(f"{failure} ({command[0]} is not installed)") from None
+    if code:
+        raise Failure(failure)
+
+
+def npm() -> str:
+    """The npm program's name on this system."""
+    return "npm.cmd" if os.name == "nt" else "npm"
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_tree(paths: Sequence[Path]) -> str:
+    """SHA-256 over names and contents of files and whole folders; what does not exist counts as absent."""
+    digest = hashlib.sha256()
+    for top in paths:
+        files = sorted(top.rglob("*")) if top.is_dir() else [top]
+        for path in files:
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT).as_posix()}\0{sha256_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+class Stamp:
+    """Remembers what a step was last done for, so that it is not done twice.
+
+    Parameters
+    ----------
+    path
+        The file that holds the fingerprint; it disappears together with what it describes.
+    fingerprint
+        What the step depends on.
+    """
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path = path
+        self.fingerprint = fingerprint
+
+    def is_current(self) -> bool:
+        """Whether the step was finished for this very fingerprint."""
+        return self.path.is_file() and self.path.read_text(encoding="utf-8") == self.fingerprint
+
+    def write(self) -> None:
+        """Note that the step is finished."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(self.fingerprint, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Let one process at a time into a step; the operating system frees the lock when its holder dies."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("a+b") as file:
+        if os.name == "nt":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another {name} of this checkout to finish …")
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Progress:
+    """A progress bar in bytes: one line redrawn on a terminal, a plain line now and then elsewhere.
+
+    Parameters
+    ----------
+    label
+        What is being downloaded.
+    total
+        Bytes expected.
+    """
+
+    WIDTH = 28
+
+    def __init__(self, label: str, total: int) -> None:
+        self.label = label
+        self.total = total
+        self._terminal = sys.stdout.isatty()
+        self._started = time.monotonic()
+        # The first plain line waits: what takes a second needs none.
+        self._drawn = self._started if not self._terminal else 0.0
+
+    def update(self, done: int) -> None:
+        """Show that `done` bytes are there."""
+        now = time.monotonic()
+        if now - self._drawn < (0.1 if self._terminal else 5.0):
+            return
+        self._drawn = now
+        self._draw(done)
+
+    def finish(self, done: int) -> None:
+        """Show the end and leave the line."""
+        self._draw(done)
+        if self._terminal:
+            print(flush=True)
+
+    def _draw(self, done: int) -> None:
+        share = min(done / self.total, 1.0) if self.total else 1.0
+        rate = done / max(time.monotonic() - self._started, 1e-3)
+        figures = f"{share:4.0%}  {done / 1e6:.1f} of {self.total / 1e6:.1f} MB, {rate / 1e6:.1f} MB/s"
+        if self._terminal:
+            bar = "█" * int(share * self.WIDTH)
+            print(f"\r\033[K  {self.label} {bar:░<{self.WIDTH}} {figures}", end="", flush=True)
+        else:
+            print(f"  {self.label} {figures}", flush=True)

@@ -1,0 +1,118 @@
+"""Makes a fresh clone ready: Python environment, npm packages, downloaded assets and, where asked, a browser.
+
+Run by npm before start, build, test and bench. What is there already is left alone, so that later runs
+take a moment and no network. Every step can be interrupted: the next run does it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+
+from scripts.common import (
+    CACHE,
+    ROOT,
+    VENV,
+    VENV_PYTHON,
+    Failure,
+    Stamp,
+    call,
+    locked,
+    npm,
+    run_main,
+    say,
+    sha256_file,
+)
+
+REQUIREMENTS = ROOT / "requirements-dev.lock"
+
+
+def make_python_environment() -> None:
+    """Make `.venv` and install the locked packages, unless both are current."""
+    python = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
+    stamp = Stamp(VENV / "py-attn.stamp", f"{python} {sha256_file(REQUIREMENTS)}")
+    if stamp.is_current() and _runs(VENV_PYTHON):
+        return
+    say(f"making .venv with {python}")
+    _need_venv_module()
+    call([sys.executable, "-m", "venv", "--clear", VENV], "the Python environment .venv could not be made")
+    say("installing the locked Python packages into .venv")
+    call(
+        [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--require-hashes"]
+        + ["--only-binary", ":all:", "--no-deps", "-r", REQUIREMENTS],
+        "the Python packages could not be installed; is the package index reachable?",
+    )
+    stamp.write()
+
+
+def _runs(python: object) -> bool:
+    """Whether an environment's interpreter still starts (its base Python may have been removed)."""
+    try:
+        return subprocess.run([str(python), "-c", ""], check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _need_venv_module() -> None:
+    """Debian splits venv's essential part off into a package of its own."""
+    if importlib.util.find_spec("ensurepip") and importlib.util.find_spec("venv"):
+        return
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    if not can_apt_install():
+        raise Failure(f"this Python has no venv module; install it (on Debian: sudo apt-get install {package}).")
+    apt_install(package)
+
+
+def can_apt_install() -> bool:
+    """Whether this is a Debian-like system on which we may install packages."""
+    return shutil.which("apt-get") is not None and hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def apt_install(package: str) -> None:
+    """Install a Debian package."""
+    say(f"installing Debian's package {package}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    failure = f"Debian's package {package} could not be installed"
+    call(["apt-get", "update", "-qq"], failure, env=environment)
+    call(
+        ["apt-get", "install", "-qq", "--no-install-recommends", "-o", "Dpkg::Use-Pty=0", package],
+        failure,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def install_npm_packages() -> None:
+    """Run `npm ci`, unless node_modules is current."""
+    node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    lock = sha256_file(ROOT / "package-lock.json")
+    stamp = Stamp(ROOT / "node_modules" / ".py-attn.stamp", f"{node} {platform.machine()} {lock}")
+    if stamp.is_current():
+        return
+    say("installing the locked npm packages into node_modules")
+    call([npm(), "ci", "--no-audit", "--no-fund"], "npm ci failed; is the package registry reachable?")
+    stamp.write()
+
+
+def main() -> None:
+    """Do all steps, one process at a time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--browser", action="store_true", help="also find or install a Chromium")
+    options = parser.parse_args()
+    with locked("setup"):
+        make_python_environment()
+        install_npm_packages()
+        # From here on with the environment's own Python: it has pip for sure, and Playwright.
+        call([VENV_PYTHON, "-m", "scripts.fetch"], "the assets are not complete")
+        if options.browser:
+            call([VENV_PYTHON, "-m", "scripts.browser"], "there is no browser to test with")
+    say(f"everything is set up ({', '.join(p.name for p in (VENV, ROOT / 'node_modules', CACHE))})")
+
+
+if __name__ == "__main__":
+    run_main(main)
