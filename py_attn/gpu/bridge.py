@@ -1,0 +1,136 @@
+"""What Python asks of the side that holds ``navigator.gpu``.
+
+Everything else in py_attn speaks to these two protocols: :mod:`py_attn.gpu.bridge_pyodide` talks to
+the page's JavaScript, and the tests put a recording fake in their place. Resources are integer
+handles; the far side has no policy of its own.
+
+A program is a stream of u32 words, one record per dispatch::
+
+    pipeline, params offset, params size, x, y, z, count, then per buffer: handle, byte offset, byte size
+
+with params offsets into one block of bytes, each a multiple of ``PARAMS_ALIGNMENT``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+PARAMS_ALIGNMENT = 256
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """The adapter in its own words.
+
+    ``software`` is true for a fallback adapter, one that computes on the CPU. Limits carry WebGPU's
+    names (``maxBufferSize``, …). Subgroup sizes are 0 where there are no subgroups.
+    """
+
+    vendor: str
+    architecture: str
+    description: str
+    software: bool
+    features: frozenset[str]
+    limits: Mapping[str, int]
+    subgroup_min_size: int = 0
+    subgroup_max_size: int = 0
+
+    def __str__(self) -> str:
+        words = dict.fromkeys(filter(None, (self.vendor, self.architecture, self.description)))
+        return " ".join(words) or "unnamed adapter"
+
+
+@dataclass(frozen=True)
+class BridgeError:
+    """An error that WebGPU reported: ``kind`` is "shader", "validation", "out-of-memory" or "internal".
+
+    ``line`` is the line of the shader's text for shader errors, else 0.
+    """
+
+    kind: str
+    label: str
+    message: str
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class RawTiming:
+    """One dispatch's clocks in microseconds; ``gpu_us`` is None without timestamp queries."""
+
+    gpu_us: float | None
+    wall_us: float
+
+
+class DeviceBridge(Protocol):
+    """One ``GPUDevice``."""
+
+    info: AdapterInfo
+
+    def lost(self) -> str:
+        """Why the device was lost, or "" while it lives."""
+        ...
+
+    def create_buffer(self, size: int, label: str) -> int:
+        """A storage buffer of ``size`` bytes (a multiple of 4)."""
+        ...
+
+    def destroy_buffer(self, buffer: int) -> None: ...
+
+    def write_buffer(self, buffer: int, offset: int, data: Any) -> None:
+        """Copy a C-contiguous buffer object whose bytes are a multiple of 4."""
+        ...
+
+    async def read_buffer(self, buffer: int, offset: int, out: Any) -> None:
+        """Fill the writable C-contiguous buffer object ``out``; bytes and offset are multiples of 4."""
+        ...
+
+    def create_pipeline(self, label: str, wgsl: str, access: str) -> int:
+        """A compute pipeline; ``access`` has one letter a buffer, "r" read-only or "w" written."""
+        ...
+
+    def destroy_pipeline(self, pipeline: int) -> None: ...
+
+    async def compile_us(self, pipeline: int) -> float:
+        """How long the pipeline took to be made, in microseconds of wall time."""
+        ...
+
+    def create_program(self, words: Any) -> int:
+        """Decode a stream of u32 words (a buffer object) once."""
+        ...
+
+    def submit_program(self, program: int, params: Any) -> None: ...
+
+    def destroy_program(self, program: int) -> None: ...
+
+    def submit_timed(self, program: int, params: Any) -> int:
+        """Submit dispatch by dispatch with clocks; the ticket goes to :meth:`timings`."""
+        ...
+
+    async def timings(self, ticket: int) -> Sequence[RawTiming]: ...
+
+    async def synchronize(self) -> Sequence[BridgeError]:
+        """Wait for all submitted work; the errors since the last call, in order."""
+        ...
+
+    def destroy(self) -> None: ...
+
+
+class Bridge(Protocol):
+    """Where devices and the site's files come from."""
+
+    async def request_device(self) -> DeviceBridge:
+        """A new device with the adapter's own limits and optional features.
+
+        Raises
+        ------
+        WebGPUUnavailableError
+            Saying why there is none.
+        """
+        ...
+
+    async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
+        """The bytes of a file of the site, as a buffer object."""
+        ...

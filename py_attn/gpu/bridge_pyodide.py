@@ -1,0 +1,82 @@
+"""The bridge to the page's JavaScript (``web/src/bridge.js``) from Python in Pyodide."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import js  # type: ignore[import-not-found]
+from pyodide.ffi import JsException, create_proxy  # type: ignore[import-not-found]
+
+from py_attn.errors import DeviceLostError, WebGPUUnavailableError
+from py_attn.gpu.bridge import AdapterInfo, BridgeError, Progress, RawTiming
+
+
+class PyodideDeviceBridge:
+    """One ``GPUDevice`` behind integer handles."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        info = json.loads(raw.info())
+        info["features"] = frozenset(info["features"])
+        self.info = AdapterInfo(**info)
+        # Bound once: looking an attribute up on a JS proxy costs as much as a small call.
+        self.create_buffer = raw.createBuffer
+        self.destroy_buffer = raw.destroyBuffer
+        self.write_buffer = raw.writeBuffer
+        self.create_pipeline = raw.createPipeline
+        self.destroy_pipeline = raw.destroyPipeline
+        self.create_program = raw.createProgram
+        self.submit_program = raw.submitProgram
+        self.destroy_program = raw.destroyProgram
+        self.submit_timed = raw.submitTimed
+        self.lost = raw.lost
+        self.destroy = raw.destroy
+
+    async def read_buffer(self, buffer: int, offset: int, out: Any) -> None:
+        try:
+            staging = await self._raw.readBuffer(buffer, offset, memoryview(out).nbytes)
+        except JsException as error:
+            raise DeviceLostError(f"reading back failed: {error.message}") from None
+        try:
+            # The mapped range is copied once, straight into the array's memory.
+            staging.bytes.assign_to(out)
+        finally:
+            staging.release()
+
+    async def compile_us(self, pipeline: int) -> float:
+        return float(await self._raw.compileTime(pipeline))
+
+    async def timings(self, ticket: int) -> Sequence[RawTiming]:
+        rows = json.loads(await self._raw.timings(ticket))
+        return [RawTiming(gpu, wall) for gpu, wall in rows]
+
+    async def synchronize(self) -> Sequence[BridgeError]:
+        return [BridgeError(**error) for error in json.loads(await self._raw.synchronize())]
+
+
+class PyodideBridge:
+    """The worker's global ``pyAttnBridge``."""
+
+    def __init__(self) -> None:
+        self._raw = js.pyAttnBridge
+
+    async def request_device(self) -> PyodideDeviceBridge:
+        try:
+            return PyodideDeviceBridge(await self._raw.requestDevice())
+        except JsException as error:
+            raise WebGPUUnavailableError(str(error.message)) from None
+
+    async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
+        proxy = create_proxy(progress) if progress else None
+        try:
+            return (await self._raw.fetchAsset(name, proxy)).to_memoryview()
+        except JsException as error:
+            if error.name == "AbortError":
+                raise asyncio.CancelledError(f"{name}: download cancelled") from None
+            raise OSError(str(error.message)) from None
+        finally:
+            if proxy:
+                proxy.destroy()

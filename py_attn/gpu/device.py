@@ -1,0 +1,383 @@
+"""The device: memory, pipelines, the queue of recorded work, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from py_attn.arguments import check_int
+from py_attn.errors import (
+    DeviceLostError,
+    GPUOutOfMemoryError,
+    GPUValidationError,
+    ShaderError,
+    WebGPUUnavailableError,
+)
+from py_attn.gpu.bridge import AdapterInfo, Bridge, BridgeError, DeviceBridge, Progress
+from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
+from py_attn.gpu.program import BoundBuffer, Dispatch, Program, Recorder
+from py_attn.gpu.shader import Shader
+from py_attn.gpu.tensor import Storage, Tensor, byte_span, contiguous_strides
+from py_attn.gpu.timing import Timer
+
+# Recorded work is sent on once it is this long, so that the GPU starts while Python goes on.
+_FLUSH_AFTER = 64
+# Freed buffers up to this many bytes are kept for the next tensor of the same size.
+_POOL_BYTES = 64 << 20
+
+_default: Device | None = None
+
+
+async def request_device(bridge: Bridge | None = None) -> Device:
+    """Ask the browser for a device; it also becomes :func:`default_device`.
+
+    Parameters
+    ----------
+    bridge : Bridge, optional
+        Where to ask; in Pyodide the page's own bridge is found by itself.
+
+    Raises
+    ------
+    WebGPUUnavailableError
+        Saying why there is no WebGPU and what to do.
+    """
+    global _default
+    if bridge is None:
+        try:
+            from py_attn.gpu.bridge_pyodide import PyodideBridge
+        except ImportError:
+            raise WebGPUUnavailableError(
+                "this Python has no navigator.gpu: py_attn reaches WebGPU from Pyodide in a browser; "
+                "py_attn.reference computes without it"
+            ) from None
+        bridge = PyodideBridge()
+    device = Device(await bridge.request_device(), bridge)
+    _default = device
+    return device
+
+
+def default_device() -> Device:
+    """The device of the last :func:`request_device`.
+
+    Raises
+    ------
+    WebGPUUnavailableError
+        When none was requested yet.
+    DeviceLostError
+        When it was lost.
+    """
+    if _default is None:
+        raise WebGPUUnavailableError("no device yet: call `device = await pa.request_device()` first")
+    _default.check_alive()
+    return _default
+
+
+class Device:
+    """A WebGPU device. Made by :func:`request_device`.
+
+    Kernel calls are recorded and return at once; reading back, :meth:`synchronize` or enough recorded
+    work sends them on, always in the order in which they were made.
+
+    Attributes
+    ----------
+    info : AdapterInfo
+    poison_outputs : bool
+        Fill every new output with NaN before its kernel runs, so that an element nobody writes shows.
+    """
+
+    def __init__(self, raw: DeviceBridge, bridge: Bridge) -> None:
+        self.info: AdapterInfo = raw.info
+        self.poison_outputs = False
+        self._bridge = raw
+        self._assets = bridge
+        self._pending = Recorder()
+        self._recording: Recorder | None = None
+        self._timer: Timer | None = None
+        self._pipelines: dict[str, int] = {}
+        self._pipeline_shaders: dict[str, Shader] = {}
+        self._buffer_sizes: dict[int, int] = {}
+        self._pool: dict[int, list[int]] = {}
+        self._pool_bytes = 0
+        self._released: list[Storage] = []
+        self._allocated = 0
+
+    def __repr__(self) -> str:
+        return f"Device({self.info}{', lost' if self.lost else ''})"
+
+    # memory
+
+    def tensor(self, array: object, dtype: str | None = None, *, name: str = "array") -> Tensor:
+        """Upload an array.
+
+        Parameters
+        ----------
+        array : array_like
+            Any shape; float64 becomes float32, int64 int32 unless ``dtype`` says otherwise.
+        dtype : str, optional
+            "float32", "float16", "bfloat16", "int32", "uint32" or "bool" (one byte each).
+
+        Raises
+        ------
+        TypeError, ValueError
+            When the array holds no numbers, does not fit the dtype, or is larger than the device allows.
+        """
+        self.check_alive()
+        if isinstance(array, Tensor):
+            raise TypeError(f"{name}: expected an array, got a Tensor")
+        try:
+            values = np.asarray(array)
+        except (ValueError, TypeError) as error:
+            raise TypeError(f"{name}: expected an array ({error})") from None
+        kind = default_dtype(values, name) if dtype is None else check_dtype(dtype)
+        carried = encode(values, kind, name)
+        storage = self._allocate(carried.nbytes, name)
+        result = Tensor(storage, kind, carried.shape, contiguous_strides(carried.shape))
+        if carried.nbytes:
+            self._write(storage.handle, carried.reshape(-1).view(np.uint8))
+        return result
+
+    def empty(self, shape: Sequence[int], dtype: str = "float32", *, pitch: int | None = None) -> Tensor:
+        """A tensor whose elements a kernel is about to write.
+
+        Parameters
+        ----------
+        shape : sequence of int
+        pitch : int, optional
+            Elements from one innermost row to the next where that is more than the row's length.
+        """
+        self.check_alive()
+        kind = check_dtype(dtype)
+        sizes = tuple(check_int("shape", n) for n in shape)
+        if any(n < 0 for n in sizes):
+            raise ValueError(f"shape: expected lengths >= 0, got {list(sizes)}")
+        padded = (*sizes[:-1], pitch) if pitch is not None else sizes
+        strides = contiguous_strides(padded)
+        total = int(np.prod(padded, dtype=object)) if padded else 1
+        storage = self._allocate(total * kind.itemsize, "tensor")
+        if self.poison_outputs and total:
+            self._write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
+        return Tensor(storage, kind, sizes, strides)
+
+    def memory_allocated(self) -> int:
+        """Bytes in the buffers of live tensors."""
+        return self._allocated
+
+    def _allocate(self, nbytes: int, name: str) -> Storage:
+        size = max(16, -(-nbytes // 16) * 16)
+        allowed = self.info.limits["maxBufferSize"]
+        if size > allowed:
+            raise ValueError(
+                f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} (maxBufferSize)"
+            )
+        free = self._pool.get(size)
+        if free:
+            handle = free.pop()
+            self._pool_bytes -= size
+        else:
+            handle = self._bridge.create_buffer(size, f"{name} of {size:,} bytes")
+        self._allocated += size
+        return Storage(self, handle, size)
+
+    def _release(self, storage: Storage) -> None:
+        self._allocated -= storage.nbytes
+        # Recorded work may still use the buffer; it goes once that is on its way.
+        if self._pending.dispatches:
+            self._released.append(storage)
+        else:
+            self._recycle(storage)
+
+    def _recycle(self, storage: Storage) -> None:
+        if self.lost:
+            return
+        if self._pool_bytes + storage.nbytes <= _POOL_BYTES:
+            self._pool.setdefault(storage.nbytes, []).append(storage.handle)
+            self._pool_bytes += storage.nbytes
+        else:
+            self._bridge.destroy_buffer(storage.handle)
+
+    def _write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
+        # A write takes effect at once, so what was recorded before must be on its way.
+        self.flush()
+        whole = data.size // 4 * 4
+        if whole:
+            self._bridge.write_buffer(handle, 0, data[:whole])
+        if whole < data.size:
+            tail = np.zeros(4, np.uint8)
+            tail[: data.size - whole] = data[whole:]
+            self._bridge.write_buffer(handle, whole, tail)
+
+    async def _read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        self.flush()
+        size = min(out.size, storage.nbytes - offset)
+        try:
+            await self._bridge.read_buffer(storage.handle, offset, out[:size])
+        finally:
+            await self._raise_errors()
+
+    # work
+
+    def bind(self, tensor: Tensor, name: str) -> BoundBuffer:
+        """How a kernel's binding sees ``tensor``: the whole buffer, or the part that the view spans.
+
+        Raises
+        ------
+        ValueError
+            When the view spans more than a binding may hold.
+        """
+        storage = tensor.storage(name)
+        allowed = self.info.limits["maxStorageBufferBindingSize"]
+        if storage.nbytes <= allowed:
+            return BoundBuffer(storage, 0, storage.nbytes, tensor.offset)
+        align = self.info.limits["minStorageBufferOffsetAlignment"]
+        first, last = byte_span(tensor) if tensor.size else (0, 4)
+        begin = first // align * align
+        size = -(-(last - begin) // 16) * 16
+        if size > allowed:
+            raise ValueError(
+                f"{name}: the view spans {size:,} bytes, this device binds {allowed:,} at most "
+                "(maxStorageBufferBindingSize); pass it in parts"
+            )
+        size = min(size, storage.nbytes - begin)
+        return BoundBuffer(storage, begin, size, (first - begin) // tensor.kind.itemsize)
+
+    def grid(self, workgroups: int, name: str) -> tuple[int, int, int]:
+        """Spread ``workgroups`` over x and y so that neither exceeds the device's limit.
+
+        A shader finds its number as ``workgroup_id.x + workgroup_id.y * num_workgroups.x`` and
+        leaves when that is past the last one.
+        """
+        limit = self.info.limits["maxComputeWorkgroupsPerDimension"]
+        if workgroups <= limit:
+            return workgroups, 1, 1
+        rows = -(-workgroups // limit)
+        if rows > limit:
+            raise ValueError(f"{name}: {workgroups:,} workgroups needed, this device allows {limit**2:,}")
+        return -(-workgroups // rows), rows, 1
+
+    def dispatch(
+        self,
+        shader: Shader,
+        params: bytes,
+        buffers: Sequence[BoundBuffer],
+        workgroups: tuple[int, int, int],
+    ) -> None:
+        """Record one dispatch of ``shader``; buffers in the order of its bindings."""
+        self.check_alive()
+        pipeline = self._pipelines.get(shader.wgsl)
+        compiled = pipeline is None
+        if pipeline is None:
+            access = "".join("w" if b.writes else "r" for b in shader.bindings)
+            pipeline = self._bridge.create_pipeline(shader.label, shader.wgsl, access)
+            self._pipelines[shader.wgsl] = pipeline
+            self._pipeline_shaders[shader.label] = shader
+        recorder = self._recording or self._pending
+        recorder.add(Dispatch(shader, workgroups, pipeline, compiled), params, buffers)
+        if self._recording is None and (self._timer or len(self._pending.dispatches) >= _FLUSH_AFTER):
+            self.flush()
+
+    def flush(self) -> None:
+        """Send recorded work on to the GPU without waiting for it."""
+        recorder = self._pending
+        if recorder.dispatches:
+            self._pending = Recorder()
+            if not self.lost:
+                program = self._bridge.create_program(recorder.words)
+                self._submit(program, recorder)
+                self._bridge.destroy_program(program)
+        released, self._released = self._released, []
+        for storage in released:
+            self._recycle(storage)
+
+    def _submit(self, program: int, recorder: Recorder) -> None:
+        if self._timer:
+            ticket = self._bridge.submit_timed(program, recorder.params)
+            self._timer._add(ticket, recorder.dispatches)
+        else:
+            self._bridge.submit_program(program, recorder.params)
+
+    @contextmanager
+    def record(self) -> Iterator[Program]:
+        """Record what is called inside into a :class:`Program` instead of running it."""
+        if self._recording is not None:
+            raise RuntimeError("record: a program is being recorded already")
+        self.check_alive()
+        self.flush()
+        recorder = self._recording = Recorder(keep=True)
+        try:
+            yield Program(self, recorder)
+        finally:
+            self._recording = None
+
+    @contextmanager
+    def timer(self) -> Iterator[Timer]:
+        """Time every dispatch made inside: ``with device.timer() as timer: …; await timer.results()``."""
+        if self._timer is not None:
+            raise RuntimeError("timer: dispatches are being timed already")
+        self.check_alive()
+        self.flush()
+        timer = self._timer = Timer(self)
+        try:
+            yield timer
+            self.flush()
+        finally:
+            self._timer = None
+
+    async def synchronize(self) -> None:
+        """Wait until everything recorded so far is done, and raise what failed."""
+        self.check_alive()
+        self.flush()
+        await self._raise_errors()
+
+    def clear_pipelines(self) -> None:
+        """Forget the compiled pipelines, so that the next call compiles again."""
+        self.flush()
+        for pipeline in self._pipelines.values():
+            self._bridge.destroy_pipeline(pipeline)
+        self._pipelines.clear()
+
+    async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
+        """The bytes of a file of the site by its name in the manifest; see :class:`Bridge`."""
+        return await self._assets.fetch_asset(name, progress)
+
+    # life
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device is gone."""
+        return bool(self._bridge.lost())
+
+    def check_alive(self) -> None:
+        """Raise :class:`DeviceLostError` when the device is gone."""
+        reason = self._bridge.lost()
+        if reason:
+            raise DeviceLostError(f"the device was lost ({reason}); request a new one and upload again")
+
+    def destroy(self) -> None:
+        """Give the device up; its tensors cannot be used any more."""
+        self.flush()
+        self._bridge.destroy()
+
+    async def _raise_errors(self) -> None:
+        errors = await self._bridge.synchronize()
+        if errors:
+            raise self._exception(errors[0], len(errors) - 1)
+        self.check_alive()
+
+    def _exception(self, error: BridgeError, more: int) -> Exception:
+        rest = f" ({more} more errors)" if more else ""
+        shader = self._pipeline_shaders.get(error.label)
+        if error.kind == "shader" and shader is not None:
+            # A pipeline that failed must not be found again.
+            self._pipelines.pop(shader.wgsl, None)
+            where = shader.origin(error.line) if error.line else "unknown line"
+            return ShaderError(f"shader {error.label}, {where}: {error.message}{rest}")
+        if error.kind == "out-of-memory":
+            return GPUOutOfMemoryError(f"{error.label}: {error.message}{rest}")
+        return GPUValidationError(f"{error.label}: {error.message}{rest}")
+
+
+__all__ = ["DType", "Device", "default_device", "request_device"]

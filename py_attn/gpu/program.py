@@ -1,0 +1,113 @@
+"""Recorded dispatches: a Program crosses to the GPU side in one call, once or many times."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from py_attn.gpu.bridge import PARAMS_ALIGNMENT
+from py_attn.gpu.shader import Shader
+from py_attn.gpu.tensor import Storage
+
+if TYPE_CHECKING:
+    from py_attn.gpu.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBuffer:
+    """A buffer as one dispatch sees it; ``first`` is the view's first element within the binding."""
+
+    storage: Storage
+    offset: int
+    size: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What was recorded: the shader, its workgroup counts, and how its pipeline came to be."""
+
+    shader: Shader
+    workgroups: tuple[int, int, int]
+    pipeline: int
+    compiled: bool
+
+
+class Recorder:
+    """The word stream and the params block of a sequence of dispatches.
+
+    With ``keep`` it holds on to the buffers too, for a program that is submitted later.
+    """
+
+    def __init__(self, *, keep: bool = False) -> None:
+        self._keep = keep
+        self.words = array("I")
+        self.params = bytearray()
+        self.dispatches: list[Dispatch] = []
+        self.storages: dict[int, Storage] = {}
+
+    def add(self, dispatch: Dispatch, params: bytes, buffers: Sequence[BoundBuffer]) -> None:
+        """Append one dispatch."""
+        words = [dispatch.pipeline, len(self.params), len(params), *dispatch.workgroups, len(buffers)]
+        for bound in buffers:
+            words += (bound.storage.handle, bound.offset, bound.size)
+            if self._keep:
+                self.storages[bound.storage.handle] = bound.storage
+        self.words.extend(words)
+        self.params += params + bytes(-len(params) % PARAMS_ALIGNMENT)
+        self.dispatches.append(dispatch)
+
+
+class Program:
+    """Dispatches recorded by ``with device.record() as program``; ``submit`` runs them again.
+
+    The tensors that were used while recording stay alive with it. What is recorded is not run until
+    it is submitted.
+    """
+
+    def __init__(self, device: Device, recorder: Recorder) -> None:
+        self._device = device
+        self._recorder = recorder
+        self._handle: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._recorder.dispatches)
+
+    @property
+    def dispatches(self) -> Sequence[Dispatch]:
+        return tuple(self._recorder.dispatches)
+
+    @property
+    def params(self) -> bytearray:
+        """The params of all dispatches, ``PARAMS_ALIGNMENT`` apart; may be changed between submissions."""
+        return self._recorder.params
+
+    def submit(self) -> None:
+        """Run the recorded dispatches after everything that was called before.
+
+        Raises
+        ------
+        ValueError
+            When a tensor it uses was destroyed.
+        DeviceLostError
+            When the device is gone.
+        """
+        device = self._device
+        device.check_alive()
+        if any(not storage.alive for storage in self._recorder.storages.values()):
+            raise ValueError("program: a tensor that it uses was destroyed")
+        device.flush()
+        if not self._recorder.dispatches:
+            return
+        if self._handle is None:
+            self._handle = device._bridge.create_program(self._recorder.words)
+        device._submit(self._handle, self._recorder)
+
+    def destroy(self) -> None:
+        """Forget the recorded dispatches and let go of their tensors."""
+        if self._handle is not None and not self._device.lost:
+            self._device._bridge.destroy_program(self._handle)
+        self._handle = None
+        self._recorder = Recorder()

@@ -1,0 +1,153 @@
+"""WGSL from Jinja2 templates, with a map back from every rendered line to its template line.
+
+In templates a line that begins with ``//#`` is a Jinja2 statement and one with ``//##`` a comment
+that is not rendered, so that a template still reads as WGSL.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jinja2
+
+from py_attn.gpu.params import ParamsLayout
+
+_MARK = re.compile("\x01([^\x02]*)\x02")
+_HEADER = "header written by py_attn/gpu/shader.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One storage buffer of a shader: its WGSL name, element type, and whether the shader writes it."""
+
+    name: str
+    type: str
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class Shader:
+    """A rendered compute shader with the entry point ``main``.
+
+    Attributes
+    ----------
+    name, variant : str
+        Kernel family and variant, as timings and errors call it.
+    wgsl : str
+        The text given to WebGPU.
+    constants : mapping
+        What the template was rendered with.
+    lines : tuple of str
+        For each line of ``wgsl`` the template and line it came from.
+    """
+
+    name: str
+    variant: str
+    wgsl: str
+    constants: Mapping[str, object] = field(compare=False)
+    bindings: tuple[Binding, ...] = field(compare=False)
+    params: ParamsLayout = field(compare=False)
+    lines: tuple[str, ...] = field(compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """``name/variant``."""
+        return f"{self.name}/{self.variant}"
+
+    def origin(self, line: int) -> str:
+        """Where line ``line`` (from 1) of the rendered text comes from."""
+        return self.lines[line - 1] if 1 <= line <= len(self.lines) else f"line {line}"
+
+
+def shader_folder() -> Path:
+    """The folder of the templates: inside the installed wheel, or beside the package in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "shaders"
+    return inside if inside.is_dir() else package.parent / "shaders"
+
+
+class _MarkingLoader(jinja2.FileSystemLoader):
+    """Adds to every template line a mark that tells where it came from."""
+
+    def get_source(self, environment: jinja2.Environment, template: str):  # type: ignore[no-untyped-def]
+        source, filename, current = super().get_source(environment, template)
+        lines = [
+            line if not line.strip() or line.lstrip().startswith("//#") else f"{line}\x01{template}:{n}\x02"
+            for n, line in enumerate(source.splitlines(), 1)
+        ]
+        return "\n".join(lines) + "\n", filename, current
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The Jinja2 environment of all shaders."""
+    return jinja2.Environment(
+        loader=_MarkingLoader(shader_folder()),
+        undefined=jinja2.StrictUndefined,
+        line_statement_prefix="//#",
+        line_comment_prefix="//##",
+        trim_blocks=True,
+        keep_trailing_newline=False,
+        autoescape=False,
+    )
+
+
+def render(
+    template: str,
+    name: str,
+    variant: str,
+    *,
+    params: ParamsLayout,
+    bindings: tuple[Binding, ...],
+    constants: Mapping[str, object],
+    enable: tuple[str, ...] = (),
+) -> Shader:
+    """Render ``template`` below a header that declares extensions, constants, params and buffers.
+
+    Integer, float and boolean constants become WGSL ``const`` declarations of their names; all
+    constants are Jinja2 variables too. Group 0 holds the storage buffers in order, group 1 the params.
+
+    Raises
+    ------
+    jinja2.UndefinedError
+        When the template uses a constant that was not given.
+    """
+    header = [f"enable {extension};" for extension in enable]
+    header += [
+        f"const {key}: {_wgsl_type(value)} = {_wgsl_value(value)};"
+        for key, value in constants.items()
+        if key.isupper() and isinstance(value, (bool, int, float))
+    ]
+    header += params.wgsl.splitlines()
+    for index, binding in enumerate(bindings):
+        access = "read_write" if binding.writes else "read"
+        header.append(
+            f"@group(0) @binding({index}) var<storage, {access}> {binding.name}: array<{binding.type}>;"
+        )
+    header.append("@group(1) @binding(0) var<uniform> params: Params;")
+    body = environment().get_template(template).render(constants)
+    lines, origins = list(header), [_HEADER] * len(header)
+    previous_blank = False
+    for raw in body.splitlines():
+        marks = _MARK.findall(raw)
+        text = _MARK.sub("", raw).rstrip()
+        if not text and previous_blank:
+            continue
+        previous_blank = not text
+        lines.append(text)
+        origins.append(marks[0] if marks else origins[-1])
+    return Shader(name, variant, "\n".join(lines) + "\n", dict(constants), bindings, params, tuple(origins))
+
+
+def _wgsl_type(value: bool | int | float) -> str:
+    return "bool" if isinstance(value, bool) else "u32" if isinstance(value, int) else "f32"
+
+
+def _wgsl_value(value: bool | int | float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value}u" if isinstance(value, int) else f"{value!r}f"

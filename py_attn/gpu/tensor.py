@@ -1,0 +1,304 @@
+"""Arrays in GPU memory, and views of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import EllipsisType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from py_attn.arguments import check_int
+from py_attn.errors import DeviceLostError
+from py_attn.gpu.dtypes import DType, check_dtype, decode
+
+if TYPE_CHECKING:
+    from py_attn.gpu.device import Device
+
+Index = int | slice | EllipsisType | None
+
+
+class Storage:
+    """One buffer; freed when the last tensor on it goes, or when one of them is destroyed."""
+
+    def __init__(self, device: Device, handle: int, nbytes: int) -> None:
+        self.device = device
+        self.handle = handle
+        self.nbytes = nbytes
+        self.alive = True
+
+    def free(self) -> None:
+        if self.alive:
+            self.alive = False
+            self.device._release(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "alive", False):
+            self.free()
+
+
+class Tensor:
+    """A strided view of a GPU buffer. Made by :meth:`Device.tensor`, by kernels, and by slicing.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    strides : tuple of int
+        In elements.
+    offset : int
+        Element at which the view begins in its buffer.
+    dtype : str
+        "float32", "float16", "bfloat16", "int32", "uint32" or "bool".
+    """
+
+    __slots__ = ("_storage", "kind", "offset", "shape", "strides")
+
+    def __init__(
+        self, storage: Storage, kind: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
+    ) -> None:
+        self._storage = storage
+        self.kind = kind
+        self.shape = shape
+        self.strides = strides
+        self.offset = offset
+
+    @property
+    def dtype(self) -> str:
+        return self.kind.name
+
+    @property
+    def device(self) -> Device:
+        return self._storage.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the view's elements, without padding between them."""
+        return self.size * self.kind.itemsize
+
+    @property
+    def destroyed(self) -> bool:
+        return not self._storage.alive
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.strides == contiguous_strides(self.shape)
+
+    def __repr__(self) -> str:
+        state = ", destroyed" if self.destroyed else ""
+        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}{state})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def storage(self, name: str = "tensor") -> Storage:
+        """The buffer, after checking that it can still be used.
+
+        Raises
+        ------
+        ValueError
+            When the tensor was destroyed.
+        DeviceLostError
+            When its device is gone.
+        """
+        if not self._storage.alive:
+            raise ValueError(f"{name}: the tensor was destroyed")
+        self.device.check_alive()
+        return self._storage
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
+        """A view by ints, slices with positive steps, ``...`` and ``None``; nothing is copied."""
+        self.storage()
+        items = list(index) if isinstance(index, tuple) else [index]
+        given = sum(item is not None and item is not Ellipsis for item in items)
+        if given > self.ndim:
+            raise IndexError(f"too many indices: {given} for shape {list(self.shape)}")
+        if sum(item is Ellipsis for item in items) > 1:
+            raise IndexError("an index can have only one ...")
+        if Ellipsis not in [item for item in items if item is Ellipsis]:
+            items.append(Ellipsis)
+        at = next(i for i, item in enumerate(items) if item is Ellipsis)
+        items[at : at + 1] = [slice(None)] * (self.ndim - given)
+        shape: list[int] = []
+        strides: list[int] = []
+        offset, axis = self.offset, 0
+        for item in items:
+            if item is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            length, stride = self.shape[axis], self.strides[axis]
+            if isinstance(item, slice):
+                start, stop, step = item.indices(length)
+                if step < 1:
+                    raise ValueError(f"index: expected slices with a positive step, got {item}")
+                count = max(0, -(-(stop - start) // step))
+                offset += start * stride if count else 0
+                shape.append(count)
+                strides.append(stride * step)
+            else:
+                position = check_int("index", item)
+                if not -length <= position < length:
+                    raise IndexError(f"index {position} is out of range for axis {axis} of length {length}")
+                offset += (position % length) * stride
+            axis += 1
+        return Tensor(self._storage, self.kind, tuple(shape), tuple(strides), offset)
+
+    def transpose(self, *axes: int) -> Tensor:
+        """A view with its axes in another order; without arguments in reverse order."""
+        self.storage()
+        order = [check_int("axes", axis) for axis in axes] if axes else list(range(self.ndim))[::-1]
+        normal = [axis + self.ndim if axis < 0 else axis for axis in order]
+        if sorted(normal) != list(range(self.ndim)):
+            raise ValueError(f"axes: expected a permutation of {self.ndim} axes, got {tuple(axes)}")
+        return Tensor(
+            self._storage,
+            self.kind,
+            tuple(self.shape[a] for a in normal),
+            tuple(self.strides[a] for a in normal),
+            self.offset,
+        )
+
+    def reshape(self, *shape: int) -> Tensor:
+        """A view of another shape; only where no element would have to move.
+
+        Raises
+        ------
+        ValueError
+            When the sizes differ, or the view's strides allow no such shape without a copy.
+        """
+        self.storage()
+        target = [check_int("shape", n) for n in shape]
+        if target.count(-1) == 1:
+            known = -math.prod(target)
+            target[target.index(-1)] = self.size // known if known else 0
+        if any(n < 0 for n in target) or math.prod(target) != self.size:
+            raise ValueError(f"shape: cannot see {list(self.shape)} as {list(shape)}")
+        strides = _strides_for(self.shape, self.strides, target)
+        if strides is None:
+            raise ValueError(
+                f"shape: {list(self.shape)} with strides {list(self.strides)} "
+                f"does not become {target} without a copy"
+            )
+        return Tensor(self._storage, self.kind, tuple(target), strides, self.offset)
+
+    async def numpy(self) -> npt.NDArray[Any]:
+        """Read the tensor back; bfloat16 comes back as float32.
+
+        Raises
+        ------
+        ValueError
+            When the tensor was destroyed.
+        PyAttnError
+            When anything recorded before failed on the GPU.
+        """
+        storage = self.storage()
+        if self.size == 0:
+            await self.device.synchronize()
+            return decode(np.empty(self.shape, self.kind.carrier), self.kind)
+        first, last = byte_span(self)
+        first = first // 4 * 4
+        raw = np.empty(-(-(last - first) // 4) * 4, np.uint8)
+        await self.device._read(storage, first, raw)
+        elements = raw[: (raw.size // self.kind.itemsize) * self.kind.itemsize].view(self.kind.carrier)
+        begin = self.offset - first // self.kind.itemsize
+        strided = np.lib.stride_tricks.as_strided(
+            elements[begin:], self.shape, [s * self.kind.itemsize for s in self.strides], writeable=False
+        )
+        if self.is_contiguous and self.kind.name != "bfloat16":
+            return elements[begin : begin + self.size].reshape(self.shape)
+        return decode(np.ascontiguousarray(strided), self.kind)
+
+    def destroy(self) -> None:
+        """Free the buffer now; every view of it is destroyed with it. A second call does nothing."""
+        self._storage.free()
+
+    def __enter__(self) -> Tensor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.destroy()
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+def byte_span(tensor: Tensor) -> tuple[int, int]:
+    """First byte of a non-empty view and the one past its last."""
+    last = tensor.offset + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
+    return tensor.offset * tensor.kind.itemsize, (last + 1) * tensor.kind.itemsize
+
+
+def _strides_for(
+    shape: Sequence[int], strides: Sequence[int], target: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Strides that see ``shape`` as ``target``, or None when that needs a copy."""
+    if math.prod(shape) == 0:
+        return contiguous_strides(target)
+    # Axes that lie one behind the other merge into one run; each target axis must divide a run.
+    runs: list[list[int]] = []
+    for length, stride in zip(shape, strides, strict=True):
+        if length == 1:
+            continue
+        if runs and runs[-1][1] == length * stride:
+            runs[-1] = [runs[-1][0] * length, stride]
+        else:
+            runs.append([length, stride])
+    result: list[int] = []
+    for length in reversed(target):
+        if length == 1:
+            result.append(0)
+            continue
+        if not runs or runs[-1][0] % length:
+            return None
+        result.append(runs[-1][1])
+        runs[-1] = [runs[-1][0] // length, runs[-1][1] * length]
+        if runs[-1][0] == 1:
+            runs.pop()
+    return tuple(reversed(result))
+
+
+def as_tensor(name: str, value: object, device: Device, dtype: str | None = None) -> Tensor:
+    """``value`` if it is a tensor of ``device``, else uploaded.
+
+    Raises
+    ------
+    TypeError, ValueError, DeviceLostError
+        When it is neither tensor nor array, lives on another or a lost device, or was destroyed.
+    """
+    if not isinstance(value, Tensor):
+        return device.tensor(value, None if dtype is None else check_dtype(dtype).name, name=name)
+    value.storage(name)
+    if value.device is not device:
+        raise ValueError(f"{name}: the tensor is on another device ({value.device}) than {device}")
+    return value
+
+
+def device_of(*values: object) -> Device | None:
+    """The device of the first tensor among ``values``."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.device.lost:
+                raise DeviceLostError("the tensor's device was lost; request a new one and upload again")
+            return value.device
+    return None

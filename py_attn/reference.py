@@ -1,0 +1,188 @@
+"""The float64 oracle: every public operation in plain numpy, as the formula is written.
+
+``compute_dtype=numpy.float32`` runs the same lines in single precision. That is the yardstick of
+the tests: a kernel may be at most twice as far from float64 as plain numpy of its own precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from py_attn.arguments import (
+    Layout,
+    Problem,
+    Window,
+    check_layout,
+    check_mask_shape,
+    resolve,
+)
+
+Array = npt.NDArray[Any]
+
+
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    mask: npt.ArrayLike | None = None,
+    causal: bool | str = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    kv_lengths: npt.ArrayLike | None = None,
+    layout: Layout = "BHSD",
+    return_lse: bool = False,
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Any:
+    """Scaled dot-product attention; arguments and results as in :func:`py_attn.attention`.
+
+    Parameters
+    ----------
+    query, key, value : array_like
+        [B, Hq, Sq, D], [B, Hkv, Sk, D], [B, Hkv, Sk, Dv] (or "BSHD").
+    compute_dtype
+        Precision of every step, ``float64`` unless told otherwise.
+
+    Returns
+    -------
+    numpy.ndarray or (numpy.ndarray, numpy.ndarray)
+        Output in ``compute_dtype`` and, with ``return_lse``, the log-sum-exp [B, Hq, Sq].
+    """
+    swap = check_layout(layout) == "BSHD"
+    q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (query, key, value))
+    problem = resolve(q.shape, k.shape, v.shape, causal=causal, window=window, scale=scale, softcap=softcap)
+    s = scores(q, k, problem, mask, kv_lengths)
+    p, lse = softmax(s)
+    out = p @ np.repeat(v, problem.group, axis=1)
+    out = out.transpose(0, 2, 1, 3) if swap else out
+    return (out, lse) if return_lse else out
+
+
+def attention_weights(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    *,
+    mask: npt.ArrayLike | None = None,
+    causal: bool | str = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    kv_lengths: npt.ArrayLike | None = None,
+    layout: Layout = "BHSD",
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with."""
+    swap = check_layout(layout) == "BSHD"
+    q, k = (_to_bhsd(x, swap, compute_dtype) for x in (query, key))
+    problem = resolve(q.shape, k.shape, None, causal=causal, window=window, scale=scale, softcap=softcap)
+    return softmax(scores(q, k, problem, mask, kv_lengths))[0]
+
+
+def decode_attention(
+    query: npt.ArrayLike,
+    keys: npt.ArrayLike,
+    values: npt.ArrayLike,
+    *,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    return_lse: bool = False,
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Any:
+    """Attention of the last S positions over cached ``keys`` and ``values`` in chronological order."""
+    return attention(
+        query,
+        keys,
+        values,
+        causal=True,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        return_lse=return_lse,
+        compute_dtype=compute_dtype,
+    )
+
+
+def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
+    """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h)."""
+    rows, columns = (_cells(n, cells) for n, cells in zip(weights.shape[-2:], size, strict=True))
+    reduce = {"max": np.max, "mean": np.mean}[mode]
+    return np.stack(
+        [
+            np.stack([reduce(weights[..., r0:r1, c0:c1], axis=(-2, -1)) for c0, c1 in columns], axis=-1)
+            for r0, r1 in rows
+        ],
+        axis=-2,
+    )
+
+
+def _cells(n: int, cells: int) -> list[tuple[int, int]]:
+    return [(i * n // cells, max(i * n // cells + 1, -(-(i + 1) * n // cells))) for i in range(cells)]
+
+
+def visible(problem: Problem, kv_lengths: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
+    """[B, Sq, Sk]: which keys each query may see by length, causality and window."""
+    m = problem.masking
+    lengths = (
+        np.full(problem.batch, problem.keys) if kv_lengths is None else np.asarray(kv_lengths).astype(np.int64)
+    )
+    if lengths.shape != (problem.batch,) or (lengths < 0).any() or (lengths > problem.keys).any():
+        raise ValueError(
+            f"kv_lengths: expected [{problem.batch}] integers from 0 to {problem.keys}, got {lengths}"
+        )
+    key = np.arange(problem.keys)
+    position = np.arange(problem.queries)[None, :]
+    if not m.top_left:
+        position = position + (lengths - problem.queries)[:, None]
+    position = np.broadcast_to(position, (problem.batch, problem.queries))[:, :, None]
+    seen = np.broadcast_to(
+        key < lengths[:, None, None], (problem.batch, problem.queries, problem.keys)
+    ).copy()
+    if m.window_left is not None:
+        seen &= key >= position - m.window_left
+    if m.window_right is not None:
+        seen &= key <= position + m.window_right
+    return seen
+
+
+def scores(
+    query: Array,
+    key: Array,
+    problem: Problem,
+    mask: npt.ArrayLike | None = None,
+    kv_lengths: npt.ArrayLike | None = None,
+) -> Array:
+    """Scaled, capped and masked scores [B, Hq, Sq, Sk]; what may not be seen is -inf."""
+    m = problem.masking
+    dtype = query.dtype
+    s = (query * dtype.type(m.scale)) @ np.repeat(key, problem.group, axis=1).swapaxes(-1, -2)
+    if m.softcap:
+        s = dtype.type(m.softcap) * np.tanh(s / dtype.type(m.softcap))
+    hidden = ~visible(problem, kv_lengths)[:, None]
+    if mask is not None:
+        mask = np.asarray(mask)
+        check_mask_shape(mask.shape, problem.score_shape)
+        if mask.dtype == np.bool_:
+            hidden = hidden | ~mask
+        else:
+            s = s + mask.astype(dtype)
+    return np.where(hidden, dtype.type(-np.inf), s)
+
+
+def softmax(s: Array) -> tuple[Array, Array]:
+    """Row-wise softmax and log-sum-exp; a row of -inf gives zeros and -inf."""
+    top = s.max(axis=-1, keepdims=True, initial=-np.inf)
+    e = np.exp(s - np.where(np.isneginf(top), 0, top))
+    total = e.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = (top + np.log(total))[..., 0]
+    return e / np.where(total == 0, 1, total), lse
+
+
+def _to_bhsd(x: npt.ArrayLike, swap: bool, dtype: npt.DTypeLike) -> Array:
+    array = np.asarray(x).astype(dtype)
+    return array.swapaxes(1, 2) if swap and array.ndim == 4 else array
