@@ -174,9 +174,7 @@ def _read_metadata(value: Any) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ValueError(
-            f"safetensors: __metadata__ must be an object of strings, got {_shorten(value)}"
-        )
+        raise ValueError(f"safetensors: __metadata__ must be an object of strings, got {_shorten(value)}")
     return cast("dict[str, str]", value)
 
 

@@ -72,7 +72,7 @@ class WordPiece:
 
     def __init__(self, vocabulary: str) -> None:
         # Not splitlines(): some vocabularies have U+2028 and the like as tokens.
-        self.tokens = vocabulary.removesuffix("\n").replace("\r\n", "\n").split("\n")
+        self.tokens = vocabulary.replace("\r\n", "\n").removesuffix("\n").split("\n")
         self.ids = {token: number for number, token in enumerate(self.tokens)}
         if len(self.ids) != len(self.tokens):
             doubled = next(t for i, t in enumerate(self.tokens) if self.ids[t] != i)
@@ -139,7 +139,7 @@ class WordPiece:
 
 def split_words(text: str) -> list[str]:
     """Normalised words and punctuation marks of a text, in order; special tokens stay as they are."""
-    words = []
+    words: list[str] = []
     # With its one group, re.split puts the special tokens at the odd places.
     for number, part in enumerate(_SPECIAL.split(text)):
         words += [part] if number % 2 else _split_plain(part)
