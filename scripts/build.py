@@ -1,0 +1,156 @@
+"""Builds the static site into dist/: the page, Pyodide, the wheels, the weights and a manifest of them.
+
+Everything in it is addressed relatively, so that it works under any path of any static server, and nothing
+in it asks another host. Steps whose inputs have not changed are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from scripts.common import (
+    CACHE,
+    DIST,
+    ROOT,
+    VENV_PYTHON,
+    Failure,
+    Stamp,
+    call,
+    locked,
+    run_main,
+    say,
+    sha256_file,
+    sha256_tree,
+)
+from scripts.fetch import Asset, Fetcher, read_lock
+
+WEB_OUT = CACHE / "web"
+WHEEL_OUT = CACHE / "py_attn_wheel"
+PYODIDE = ROOT / "node_modules" / "pyodide"
+PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+#: Files of the site that the page fetches by a name of their own, besides the locked assets.
+PYODIDE_ASSETS = {"pyodide.asm.wasm": "pyodide/pyodide.asm.wasm", "python_stdlib": "pyodide/python_stdlib.zip"}
+
+
+def build_page() -> None:
+    """Bundle web/ with Vite into the cache, unless neither it nor its packages changed."""
+    inputs = [ROOT / "web", ROOT / "vite.config.js", ROOT / "package-lock.json"]
+    stamp = Stamp(WEB_OUT / ".stamp", sha256_tree(inputs))
+    if stamp.is_current():
+        return
+    if not (ROOT / "web" / "index.html").is_file():
+        raise Failure("web/index.html is missing: there is no page to build.")
+    say("building the page with Vite")
+    vite = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
+    call(["node", vite, "build", "--logLevel", "warn"], "Vite could not build the page")
+    stamp.write()
+
+
+def build_wheel() -> Path:
+    """Build py_attn's own wheel, shaders included, unless nothing in it changed; return it."""
+    inputs = [ROOT / name for name in ("py_attn", "shaders", "pyproject.toml", "README.md", "LICENSE")]
+    stamp = Stamp(WHEEL_OUT / ".stamp", sha256_tree(inputs))
+    if not stamp.is_current():
+        say("building the py_attn wheel")
+        shutil.rmtree(WHEEL_OUT, ignore_errors=True)
+        built = subprocess.run(
+            [VENV_PYTHON, "-m", "hatchling", "build", "--target", "wheel", "--directory", WHEEL_OUT],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if built.returncode:
+            raise Failure(f"the py_attn wheel could not be built:\n{built.stdout}{built.stderr}")
+        stamp.write()
+    return next(WHEEL_OUT.glob("*.whl"))
+
+
+def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
+    """Map every path of the site to the file that belongs there."""
+    files = {
+        path.relative_to(WEB_OUT).as_posix(): path
+        for path in sorted(WEB_OUT.rglob("*"))
+        if path.is_file() and path.name != ".stamp"
+    }
+    files |= {f"pyodide/{name}": PYODIDE / name for name in PYODIDE_FILES}
+    files[f"wheels/{wheel.name}"] = wheel
+    fetcher = Fetcher()
+    files |= {asset.path: fetcher.fetch(asset) for asset in assets}
+    files |= {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
+    return files
+
+
+def put_in_place(files: dict[str, Path]) -> None:
+    """Make dist/ hold exactly these files; those that are the same already are not touched."""
+    for path in sorted(DIST.rglob("*"), reverse=True):
+        relative = path.relative_to(DIST).as_posix()
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif relative not in files and relative != "manifest.json":
+            path.unlink()
+    for relative, source in files.items():
+        target = DIST / relative
+        if target.is_file() and _looks_same(source, target):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        _link_or_copy(source, target)
+
+
+def _looks_same(source: Path, target: Path) -> bool:
+    ours, theirs = source.stat(), target.stat()
+    return (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Hard links save 90 MB of copying where source and target share a file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def write_manifest(assets: list[Asset], wheel: Path, files: dict[str, Path]) -> None:
+    """Write what the page downloads by name: path, size and SHA-256 of each."""
+    named = {asset.name: asset.path for asset in assets} | PYODIDE_ASSETS
+    named["py_attn"] = f"wheels/{wheel.name}"
+    named |= {path: path for path in files if path.startswith("sample/")}
+    entries = {
+        name: {"path": path, "bytes": (DIST / path).stat().st_size, "sha256": sha256_file(DIST / path)}
+        for name, path in sorted(named.items())
+    }
+    version = wheel.name.split("-")[1]
+    text = json.dumps({"version": version, "assets": entries}, indent=2) + "\n"
+    partial = CACHE / "manifest.json"
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(DIST / "manifest.json")
+
+
+def build() -> Path:
+    """Bring dist/ up to date and return it."""
+    with locked("build"):
+        assets = read_lock()
+        build_page()
+        wheel = build_wheel()
+        files = collect(assets, wheel)
+        DIST.mkdir(exist_ok=True)
+        put_in_place(files)
+        write_manifest(assets, wheel, files)
+    return DIST
+
+
+def main() -> None:
+    """Build and say how large the site is."""
+    build()
+    size = sum(path.stat().st_size for path in DIST.rglob("*") if path.is_file())
+    say(f"dist/ is ready ({size / 1e6:.0f} MB): a static site for any server and any path")
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,78 @@
+"""All checks in order, as `npm test` runs them; stops at the first group that fails.
+
+With names of groups as arguments, runs only those.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from scripts.build import build
+from scripts.common import CACHE, DIST, ROOT, VENV_PYTHON, Failure, call, run_main, say
+
+#: Text of the site's own files that may not name another host. Links for people are no requests;
+#: what is really asked for is watched in the end-to-end tests.
+FOREIGN = re.compile(rb"""(?:\bfrom|\bimport|src=|fetch\()\s*\(?["'`]https?://""")
+
+
+def python_module(*arguments: str) -> Callable[[], None]:
+    """A check that runs a module of the project's own Python."""
+    return lambda: call([VENV_PYTHON, "-m", *arguments], f"{arguments[0]} found problems.")
+
+
+def types_of_scripts() -> None:
+    """Check the types of the page's JavaScript."""
+    call(["node", ROOT / "node_modules" / "typescript" / "bin" / "tsc", "--project", ROOT], "tsc found problems.")
+
+
+def site() -> None:
+    """Build the site and look for requests to other hosts in what was bundled."""
+    build()
+    scripts = [*(DIST / "assets").rglob("*.js"), *DIST.glob("*.html")]
+    guilty = [path.relative_to(DIST).as_posix() for path in scripts if FOREIGN.search(path.read_bytes())]
+    if guilty:
+        raise Failure(f"the site loads from another host in {', '.join(guilty)}.")
+
+
+GROUPS: dict[str, list[Callable[[], None]]] = {
+    "lint": [python_module("ruff", "check", "--quiet"), python_module("ruff", "format", "--check", "--quiet")],
+    "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
+    "unit tests": [python_module("pytest", "tests")],
+    "build": [site],
+    "end-to-end tests": [python_module("pytest", "e2e")],
+}
+
+
+def commit() -> str:
+    """What is checked: the commit and whether there are changes on top of it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return described.stdout.strip() or "a tree without git"
+
+
+def main() -> None:
+    """Run the groups and say what passed."""
+    wanted = sys.argv[1:] or list(GROUPS)
+    unknown = [name for name in wanted if name not in GROUPS]
+    if unknown:
+        raise Failure(f"no group {unknown[0]!r}; there are {', '.join(GROUPS)}.")
+    started = time.monotonic()
+    for number, name in enumerate(wanted, 1):
+        print(f"\n── {number}/{len(wanted)} {name} ──", flush=True)
+        began = time.monotonic()
+        try:
+            for check in GROUPS[name]:
+                check()
+        except Failure as failure:
+            raise Failure(f"FAILED in {name!r}: {failure}") from None
+        say(f"{name}: passed in {time.monotonic() - began:.0f} s")
+    say(f"all of {', '.join(wanted)} passed in {time.monotonic() - started:.0f} s ({commit()}).")
+
+
+if __name__ == "__main__":
+    run_main(main)

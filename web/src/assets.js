@@ -1,0 +1,214 @@
+/**
+ * Downloads of the site's own large files (wheels, weights, samples): each is named in manifest.json with
+ * its size and SHA-256, counted in bytes while it comes, checked, and kept in the browser's cache.
+ *
+ * In an insecure context there is neither a Cache API nor crypto.subtle; then nothing is kept, and only the
+ * size is checked.
+ */
+
+/**
+ * @typedef {{ path: string, bytes: number, sha256: string }} ManifestEntry
+ * @typedef {{ version: string, assets: Record<string, ManifestEntry> }} Manifest
+ * @typedef {(loaded: number, total: number) => void} OnProgress
+ * @typedef {{ onProgress?: OnProgress, signal?: AbortSignal }} FetchOptions
+ * @typedef {ReturnType<typeof createAssets>} Assets
+ */
+
+const CACHE_NAME = 'py-attn-assets';
+
+/** A file of the site could not be had, or is not what the manifest says. Asking again is a retry. */
+export class AssetError extends Error {
+  name = 'AssetError';
+}
+
+/**
+ * @param {string | URL} baseUrl the folder of the site, with a slash at the end
+ */
+export function createAssets(baseUrl) {
+  /** @type {Promise<Manifest> | undefined} */
+  let loading;
+  /** @type {Map<string, Set<AbortController>>} */
+  const running = new Map();
+
+  /** The list of what there is; read once, and again after a failure. */
+  function manifest() {
+    loading ??= readManifest(new URL('manifest.json', baseUrl)).catch((error) => {
+      loading = undefined;
+      throw error;
+    });
+    return loading;
+  }
+
+  /**
+   * Gives an asset's verified bytes, from the cache or the network.
+   *
+   * Rejects with an `AssetError` that says what was expected and what came (unknown name, HTTP error,
+   * broken connection, wrong length, wrong hash), or with a `DOMException` named AbortError.
+   *
+   * @param {string} name
+   * @param {FetchOptions} [options]
+   * @returns {Promise<ArrayBuffer>}
+   */
+  async function fetchAsset(name, { onProgress = () => {}, signal } = {}) {
+    const controller = new AbortController();
+    const abort = () => controller.abort(signal?.reason);
+    if (signal?.aborted) abort();
+    signal?.addEventListener('abort', abort);
+    const controllers = running.get(name) ?? new Set();
+    running.set(name, controllers.add(controller));
+    try {
+      const entry = (await manifest()).assets[name];
+      if (!entry) throw new AssetError(`manifest.json lists no asset named ${name}`);
+      controller.signal.throwIfAborted();
+      return await load(name, entry, new URL(entry.path, baseUrl), onProgress, controller.signal);
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      controllers.delete(controller);
+    }
+  }
+
+  /**
+   * Stops the downloads of an asset that are under way; their promises reject with an AbortError.
+   *
+   * @param {string} name
+   */
+  function cancel(name) {
+    for (const controller of running.get(name) ?? []) controller.abort();
+  }
+
+  return { manifest, fetch: fetchAsset, cancel };
+}
+
+/** @param {URL} url @returns {Promise<Manifest>} */
+async function readManifest(url) {
+  // What the other entries are checked against must itself be of today.
+  const response = await ask('manifest.json', url, { cache: 'no-cache' });
+  const manifest = await response.json().catch(() => null);
+  if (!manifest?.assets) throw new AssetError(`manifest.json at ${url} is not a manifest of this site`);
+  return manifest;
+}
+
+/**
+ * @param {string} name
+ * @param {ManifestEntry} entry
+ * @param {URL} url
+ * @param {OnProgress} onProgress
+ * @param {AbortSignal} signal
+ */
+async function load(name, entry, url, onProgress, signal) {
+  // The hash in the address keeps every cache on the way from answering with an older file.
+  url.searchParams.set('sha256', entry.sha256.slice(0, 16));
+  const cache = await openCache();
+  const kept = await cache?.match(url);
+  if (kept) {
+    const bytes = await kept.arrayBuffer();
+    if (bytes.byteLength === entry.bytes) {
+      onProgress(entry.bytes, entry.bytes);
+      return bytes;
+    }
+  }
+  const bytes = await download(name, entry, url, onProgress, signal);
+  await verify(name, entry, bytes);
+  signal.throwIfAborted();
+  if (cache) await keep(cache, url, bytes);
+  return bytes;
+}
+
+/** @returns {Promise<Cache | undefined>} nothing where storage is missing or forbidden */
+async function openCache() {
+  try {
+    return await globalThis.caches?.open(CACHE_NAME);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * @param {Cache} cache
+ * @param {URL} url
+ * @param {ArrayBuffer} bytes
+ */
+async function keep(cache, url, bytes) {
+  try {
+    await cache.delete(url, { ignoreSearch: true }); // earlier versions of the same file
+    await cache.put(url, new Response(bytes));
+  } catch {
+    // A full disk or a private window: the next visit downloads again.
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {URL} url
+ * @param {RequestInit} init
+ */
+async function ask(name, url, init) {
+  /** @type {Response} */
+  let response;
+  try {
+    response = await fetch(url, init);
+  } catch (error) {
+    init.signal?.throwIfAborted();
+    throw new AssetError(`${name}: no connection to ${url.host} (${messageOf(error)})`);
+  }
+  if (!response.ok) {
+    throw new AssetError(`${name}: the server answered ${response.status} ${response.statusText} for ${url.pathname}`);
+  }
+  return response;
+}
+
+/**
+ * @param {string} name
+ * @param {ManifestEntry} entry
+ * @param {URL} url
+ * @param {OnProgress} onProgress
+ * @param {AbortSignal} signal
+ */
+async function download(name, entry, url, onProgress, signal) {
+  const response = await ask(name, url, { signal });
+  const bytes = new Uint8Array(entry.bytes);
+  let loaded = 0;
+  const reader = response.body?.getReader();
+  try {
+    while (reader) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (loaded + value.length > bytes.length) {
+        await reader.cancel();
+        throw new AssetError(`${name}: more than the expected ${bytes.length} bytes came`);
+      }
+      bytes.set(value, loaded);
+      loaded += value.length;
+      onProgress(loaded, bytes.length);
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    if (error instanceof AssetError) throw error;
+    throw new AssetError(
+      `${name}: the download broke off after ${loaded} of ${bytes.length} bytes (${messageOf(error)})`,
+    );
+  }
+  if (loaded < bytes.length) {
+    throw new AssetError(`${name}: the download ended after ${loaded} of ${bytes.length} bytes`);
+  }
+  return bytes.buffer;
+}
+
+/**
+ * @param {string} name
+ * @param {ManifestEntry} entry
+ * @param {ArrayBuffer} bytes
+ */
+async function verify(name, entry, bytes) {
+  if (!globalThis.crypto?.subtle) return;
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+  const got = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  if (got !== entry.sha256) {
+    throw new AssetError(`${name}: the file's SHA-256 is ${got}, expected ${entry.sha256}`);
+  }
+}
+
+/** @param {unknown} error */
+function messageOf(error) {
+  return error instanceof Error ? error.message : String(error);
+}
