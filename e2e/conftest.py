@@ -1,24 +1,23 @@
-"""What the end-to-end tests stand on: the built site under a sub-path, a real browser, and Python in the page.
+"""What the end-to-end tests stand on: the built site under a sub-path, a browser, and Python in the page.
 
 - ``site_url``: the address of the built site, on a loopback server, under a path of several folders.
 - ``page``: a fresh page that is watched: console errors, page errors and requests to other hosts fail the
-  test, unless it says ``@pytest.mark.expects_console_errors`` (a regular expression per expected message)
-  or ``@pytest.mark.expects_failed_requests``.
+  test; errors that are meant to happen are named by regular expressions in
+  ``@pytest.mark.expects_console_errors(*patterns)``.
 - ``lab``: one page for the whole session whose Python is ready; ``lab.run(source)`` runs Python there.
 """
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Request, Response
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from scripts.browser import FLAGS, find_browser
 from scripts.build import build

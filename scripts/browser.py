@@ -15,7 +15,7 @@ FOUND = CACHE / "browser.txt"
 SYSTEM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
-#: WebGPU on whatever there is (a software adapter too), exact timestamps, and no traffic of the browser's own.
+#: WebGPU on whatever there is (a software adapter too), exact timestamps, no traffic of the browser's own.
 FLAGS = [
     "--no-sandbox",
     "--enable-unsafe-webgpu",

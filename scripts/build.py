@@ -31,9 +31,18 @@ from scripts.fetch import Asset, Fetcher, read_lock
 WEB_OUT = CACHE / "web"
 WHEEL_OUT = CACHE / "py_attn_wheel"
 PYODIDE = ROOT / "node_modules" / "pyodide"
-PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+PYODIDE_FILES = (
+    "pyodide.mjs",
+    "pyodide.asm.mjs",
+    "pyodide.asm.wasm",
+    "python_stdlib.zip",
+    "pyodide-lock.json",
+)
 #: Files of the site that the page fetches by a name of their own, besides the locked assets.
-PYODIDE_ASSETS = {"pyodide.asm.wasm": "pyodide/pyodide.asm.wasm", "python_stdlib": "pyodide/python_stdlib.zip"}
+PYODIDE_ASSETS = {
+    "pyodide.asm.wasm": "pyodide/pyodide.asm.wasm",
+    "python_stdlib": "pyodide/python_stdlib.zip",
+}
 
 
 def build_page() -> None:

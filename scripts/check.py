@@ -26,7 +26,10 @@ def python_module(*arguments: str) -> Callable[[], None]:
 
 def types_of_scripts() -> None:
     """Check the types of the page's JavaScript."""
-    call(["node", ROOT / "node_modules" / "typescript" / "bin" / "tsc", "--project", ROOT], "tsc found problems.")
+    call(
+        ["node", ROOT / "node_modules" / "typescript" / "bin" / "tsc", "--project", ROOT],
+        "tsc found problems.",
+    )
 
 
 def site() -> None:
@@ -39,7 +42,10 @@ def site() -> None:
 
 
 GROUPS: dict[str, list[Callable[[], None]]] = {
-    "lint": [python_module("ruff", "check", "--quiet"), python_module("ruff", "format", "--check", "--quiet")],
+    "lint": [
+        python_module("ruff", "check", "--quiet"),
+        python_module("ruff", "format", "--check", "--quiet"),
+    ],
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
     "unit tests": [python_module("pytest", "tests")],
     "build": [site],

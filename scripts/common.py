@@ -102,7 +102,7 @@ def locked(name: str) -> Iterator[None]:
     """Let one process at a time into a step; the operating system frees the lock when its holder dies."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / f"{name}.lock").open("a+b") as file:
-        if os.name == "nt":
+        if sys.platform == "win32":
             import msvcrt
 
             file.seek(0)

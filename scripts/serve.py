@@ -46,7 +46,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
         self.prefix = prefix
         super().__init__(*args, **options)  # type: ignore[arg-type]
 
-    def send_head(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - the base class has no types to repeat
+    def send_head(self):  # type: ignore[no-untyped-def]
         """Answer within the prefix only."""
         if not self.path.startswith(self.prefix):
             if f"{self.path}/" == self.prefix:

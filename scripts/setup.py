@@ -43,8 +43,10 @@ def make_python_environment() -> None:
     call([sys.executable, "-m", "venv", "--clear", VENV], "the Python environment .venv could not be made")
     say("installing the locked Python packages into .venv")
     call(
-        [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--require-hashes"]
-        + ["--only-binary", ":all:", "--no-deps", "-r", REQUIREMENTS],
+        [
+            *(VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"),
+            *("--require-hashes", "--only-binary", ":all:", "--no-deps", "--requirement", REQUIREMENTS),
+        ],
         "the Python packages could not be installed; is the package index reachable?",
     )
     stamp.write()
@@ -64,7 +66,9 @@ def _need_venv_module() -> None:
         return
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
     if not can_apt_install():
-        raise Failure(f"this Python has no venv module; install it (on Debian: sudo apt-get install {package}).")
+        raise Failure(
+            f"this Python has no venv module; install it (on Debian: sudo apt-get install {package})."
+        )
     apt_install(package)
 
 

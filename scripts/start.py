@@ -21,7 +21,9 @@ def open_server(folder: Path) -> SiteServer:
         try:
             return make_server(folder, int(given))
         except OSError as error:
-            raise Failure(f"port {given} cannot be used ({error.strerror}); choose another with PORT.") from None
+            raise Failure(
+                f"port {given} cannot be used ({error.strerror}); choose another with PORT."
+            ) from None
     try:
         return make_server(folder, DEFAULT_PORT)
     except OSError:
