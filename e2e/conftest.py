@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from scripts.browser import FLAGS, find_browser
+from scripts.browser import browser_flags, find_browser
 from scripts.build import build
 from scripts.serve import serving
 
@@ -46,7 +46,7 @@ def site_url() -> Iterator[str]:
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     executable = find_browser()
     assert executable, "no Chromium: run `npm test`, or `node scripts/python.js setup --browser` once"
-    return {**browser_type_launch_args, "executable_path": str(executable), "args": FLAGS}
+    return {**browser_type_launch_args, "executable_path": str(executable), "args": browser_flags()}
 
 
 @pytest.fixture(scope="session")

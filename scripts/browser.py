@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,11 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+
+def browser_flags() -> list[str]:
+    """The flags to start it with, and those in $PY_ATTN_BROWSER_FLAGS (to reach a GPU, for example)."""
+    return [*FLAGS, *shlex.split(os.environ.get("PY_ATTN_BROWSER_FLAGS", ""))]
 
 
 def find_browser() -> Path | None:

