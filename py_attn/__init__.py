@@ -1,0 +1,37 @@
+"""Attention you can see, run and check: WGSL kernels driven from Python.
+
+Start with ``device = await pa.request_device()``; then :func:`attention` and its relatives take
+tensors or numpy arrays, and ``await tensor.numpy()`` reads results back.
+"""
+
+from py_attn import reference
+from py_attn.errors import (
+    DeviceLostError,
+    GPUOutOfMemoryError,
+    GPUValidationError,
+    PyAttnError,
+    ShaderError,
+    WebGPUUnavailableError,
+)
+from py_attn.gpu.device import Device, default_device, request_device
+from py_attn.gpu.program import Program
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention import attention
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Device",
+    "DeviceLostError",
+    "GPUOutOfMemoryError",
+    "GPUValidationError",
+    "Program",
+    "PyAttnError",
+    "ShaderError",
+    "Tensor",
+    "WebGPUUnavailableError",
+    "attention",
+    "default_device",
+    "reference",
+    "request_device",
+]

@@ -1,0 +1,289 @@
+"""What every attention kernel does with its arguments before it plans a dispatch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, resolve
+from py_attn.gpu.device import Device, default_device
+from py_attn.gpu.params import ParamsLayout
+from py_attn.gpu.shader import Binding
+from py_attn.gpu.tensor import Tensor, as_tensor, device_of
+
+LOG2_E = math.log2(math.e)
+# No sequence is longer than this, so positions and distances stay within an i32.
+UNBOUNDED = 1 << 30
+
+# What lib/score.wgsl reads, and where the operands lie; the strides are (batch, head, row, element).
+SCORE_PARAMS = {
+    "query_strides": "vec4<u32>",
+    "key_strides": "vec4<u32>",
+    "mask_strides": "vec4<u32>",
+    "query_first": "u32",
+    "key_first": "u32",
+    "mask_first": "u32",
+    "lengths_first": "u32",
+    "lengths_stride": "u32",
+    "batch": "u32",
+    "heads": "u32",
+    "group": "u32",
+    "queries": "u32",
+    "keys": "u32",
+    "window_left": "i32",
+    "window_right": "i32",
+    "top_left": "u32",
+    "query_scale": "f32",
+    "score_scale": "f32",
+    "empty_lse": "f32",
+}
+
+
+@dataclass(slots=True)
+class Operand:
+    """A tensor seen as [B, H, S, D] and how a kernel's binding reads it."""
+
+    name: str
+    tensor: Tensor
+    strides: tuple[int, ...]
+    packed: bool
+
+    @property
+    def binding(self) -> Binding:
+        """The WGSL declaration: four elements an entry where rows are contiguous and aligned."""
+        half = self.tensor.kind.itemsize == 2
+        if self.packed:
+            return Binding(self.name, "vec2<u32>" if half else "vec4<f32>")
+        return Binding(self.name, "u32" if half else "f32")
+
+
+def operand(name: str, tensor: Tensor) -> Operand:
+    """See a [B, H, S, D] tensor as a kernel's operand."""
+    strides = tuple(0 if n == 1 else s for n, s in zip(tensor.shape, tensor.strides, strict=True))
+    width = tensor.shape[3]
+    packed = (
+        width % 4 == 0 and strides[3] == 1 and tensor.offset % 4 == 0 and not any(s % 4 for s in strides[:3])
+    )
+    return Operand(name, tensor, strides, packed)
+
+
+def output_type(dtype: str) -> str:
+    """The WGSL element of an output whose rows are padded to multiples of 4 elements."""
+    return "vec4<f32>" if dtype == "float32" else "vec2<u32>"
+
+
+def pad4(n: int) -> int:
+    """The next multiple of 4."""
+    return -(-n // 4) * 4
+
+
+def find_device(*values: object) -> Device:
+    """The device of the first tensor given, else the default one."""
+    return device_of(*values) or default_device()
+
+
+def float_tensor(name: str, value: object, device: Device) -> Tensor:
+    """``value`` on ``device``, refused unless its dtype is a floating one."""
+    tensor = as_tensor(name, value, device)
+    if not tensor.kind.floating:
+        raise TypeError(f"{name}: expected float32, float16 or bfloat16, got {tensor.dtype}")
+    return tensor
+
+
+def shape_of(name: str, value: object) -> tuple[int, ...]:
+    """The shape of a tensor or array, without uploading it."""
+    if isinstance(value, Tensor):
+        value.storage(name)
+        return value.shape
+    try:
+        return np.shape(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise TypeError(f"{name}: expected a Tensor or an array ({error})") from None
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Checked arguments of an attention kernel, on the device and seen as [B, H, S, D]."""
+
+    device: Device
+    problem: Problem
+    query: Operand
+    key: Operand
+    value: Operand | None
+    mask: Tensor | None
+    lengths: Tensor | None
+    swapped: bool
+
+    @property
+    def mask_kind(self) -> str:
+        """Jinja2's ``mask_kind``: "none", "bool" or a float dtype."""
+        return "none" if self.mask is None else self.mask.dtype
+
+    def operands(self) -> list[Operand]:
+        """Query, key and, where there is one, value."""
+        return [self.query, self.key, *([self.value] if self.value else [])]
+
+    def constants(self) -> dict[str, object]:
+        """Template variables that every kernel with scores needs."""
+        found: dict[str, object] = {}
+        for x in self.operands():
+            found[f"{x.name}_dtype"] = x.tensor.dtype
+            found[f"{x.name}_packed"] = x.packed
+        found["dtypes"] = sorted({x.tensor.dtype for x in self.operands()} | {self.mask_kind})
+        found["softcap"] = bool(self.problem.masking.softcap)
+        found["mask_kind"] = self.mask_kind
+        found["has_lengths"] = self.lengths is not None
+        found["D"] = self.problem.head_dim
+        found["D4"] = pad4(self.problem.head_dim) // 4
+        return found
+
+    def bindings(self) -> list[Binding]:
+        """Declarations of the inputs in the order of :meth:`tensors`."""
+        found = [x.binding for x in self.operands()]
+        if self.mask is not None:
+            found.append(Binding("mask", {"bool": "u32", "float32": "f32"}.get(self.mask_kind, "u32")))
+        if self.lengths is not None:
+            found.append(Binding("lengths", "i32"))
+        return found
+
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """The inputs by name in the order of :meth:`bindings`."""
+        found = [(x.name, x.tensor) for x in self.operands()]
+        found += [(name, t) for name, t in (("mask", self.mask), ("kv_lengths", self.lengths)) if t is not None]
+        return found
+
+
+def prepare(
+    query: object,
+    key: object,
+    value: object | None,
+    *,
+    mask: object = None,
+    causal: object = False,
+    window: object = None,
+    scale: object = None,
+    softcap: object = None,
+    kv_lengths: object = None,
+    layout: object = "BHSD",
+) -> Inputs:
+    """Check everything, then upload what is not on the device yet.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the argument, what was given and what was expected.
+    """
+    swapped = check_layout(layout) == "BSHD"
+    device = find_device(query, key, value, mask, kv_lengths)
+    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    shapes = {name: shape_of(name, x) for name, x in given.items()}
+    if swapped:
+        shapes = {n: (s[0], s[2], s[1], s[3]) if len(s) == 4 else s for n, s in shapes.items()}
+    problem = resolve(
+        shapes["query"],
+        shapes["key"],
+        shapes.get("value"),
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+    )
+    if max(problem.queries, problem.keys) >= UNBOUNDED:
+        raise ValueError(f"key: expected fewer than {UNBOUNDED:,} queries and keys")
+    if mask is not None:
+        check_mask_shape(shape_of("mask", mask), problem.score_shape)
+    lengths = _check_lengths(kv_lengths, problem)
+    operands = {}
+    for name, x in given.items():
+        tensor = float_tensor(name, x, device)
+        operands[name] = operand(name, tensor.transpose(0, 2, 1, 3) if swapped else tensor)
+    return Inputs(
+        device,
+        problem,
+        operands["query"],
+        operands["key"],
+        operands.get("value"),
+        _mask_tensor(mask, device),
+        None if lengths is None else as_tensor("kv_lengths", lengths, device, "int32"),
+        swapped,
+    )
+
+
+def _mask_tensor(mask: object, device: Device) -> Tensor | None:
+    if mask is None:
+        return None
+    kind = mask.kind.name if isinstance(mask, Tensor) else np.asarray(mask).dtype.kind
+    if kind in ("int32", "uint32") or kind in ("i", "u"):
+        raise TypeError("mask: expected booleans (True = may attend) or floats (added), got integers")
+    return as_tensor("mask", mask, device)
+
+
+def _check_lengths(kv_lengths: object, problem: Problem) -> object:
+    if kv_lengths is None:
+        return None
+    if isinstance(kv_lengths, Tensor):
+        if kv_lengths.dtype not in ("int32", "uint32"):
+            raise TypeError(f"kv_lengths: expected integers, got {kv_lengths.dtype}")
+        shape = kv_lengths.shape
+    else:
+        lengths = np.asarray(kv_lengths)
+        if lengths.dtype.kind not in "iu":
+            raise TypeError(f"kv_lengths: expected integers, got {lengths.dtype}")
+        shape = lengths.shape
+        if shape == (problem.batch,) and ((lengths < 0) | (lengths > problem.keys)).any():
+            raise ValueError(
+                f"kv_lengths: expected values from 0 to the {problem.keys} keys, got {lengths.tolist()}"
+            )
+    if shape != (problem.batch,):
+        raise ValueError(f"kv_lengths: expected shape [{problem.batch}], one a batch element, got {list(shape)}")
+    return kv_lengths
+
+
+def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
+    """Values of ``SCORE_PARAMS``; ``firsts`` holds each binding's first element by the input's name."""
+    problem = inputs.problem
+    return {
+        "query_strides": inputs.query.strides,
+        "key_strides": inputs.key.strides,
+        "mask_strides": _broadcast_strides(inputs.mask),
+        "query_first": firsts["query"],
+        "key_first": firsts["key"],
+        "mask_first": firsts.get("mask", 0),
+        "lengths_first": firsts.get("kv_lengths", 0),
+        "lengths_stride": inputs.lengths.strides[0] if inputs.lengths is not None else 0,
+        "batch": problem.batch,
+        "heads": problem.heads,
+        "group": problem.group,
+        "queries": problem.queries,
+        "keys": problem.keys,
+        **masking_params(problem.masking),
+    }
+
+
+def masking_params(masking: Masking) -> dict[str, object]:
+    """The params of a masking: window, alignment and the scales in units of log2."""
+    cap = masking.softcap
+    return {
+        "window_left": UNBOUNDED if masking.window_left is None else min(masking.window_left, UNBOUNDED),
+        "window_right": UNBOUNDED if masking.window_right is None else min(masking.window_right, UNBOUNDED),
+        "top_left": int(masking.top_left),
+        "query_scale": masking.scale / cap if cap else masking.scale * LOG2_E,
+        "score_scale": cap * LOG2_E,
+        "empty_lse": -math.inf,
+    }
+
+
+def _broadcast_strides(mask: Tensor | None) -> Sequence[int]:
+    if mask is None:
+        return (0, 0, 0, 0)
+    strides = [0 if n == 1 else s for n, s in zip(mask.shape, mask.strides, strict=True)]
+    return [0] * (4 - len(strides)) + strides
+
+
+OUTPUT_PARAMS = {"value_strides": "vec4<u32>", "out_strides": "vec4<u32>", "value_first": "u32"}
+ATTENTION_PARAMS = ParamsLayout(
+    **SCORE_PARAMS, **OUTPUT_PARAMS, rows="u32", tiles="u32"
+)

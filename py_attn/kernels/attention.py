@@ -1,0 +1,228 @@
+"""Scaled dot-product attention (Vaswani et al., arXiv 1706.03762), fused."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+from py_attn.arguments import Layout, Window
+from py_attn.gpu.device import Device
+from py_attn.gpu.program import BoundBuffer
+from py_attn.gpu.shader import Binding, Shader, render
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels._inputs import (
+    ATTENTION_PARAMS,
+    Inputs,
+    output_type,
+    pad4,
+    prepare,
+    score_params,
+)
+from py_attn.kernels._tiles import Tile, choose_tile
+
+Variant = Literal["auto", "naive", "tiled", "subgroup", "matrix"]
+VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
+_NAIVE_WORKGROUP = 64
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    kv_lengths: Any = None,
+    layout: Layout = "BHSD",
+    variant: Variant = "auto",
+    return_lse: bool = False,
+) -> Any:
+    """softmax(scale · query keyᵀ + mask) value, without ever storing the scores.
+
+    Query i stands at position i + Sk - Sq among the keys ("bottom-right": the queries are the last
+    ones), or at i with ``causal="top-left"``; with ``kv_lengths``, Sk is that batch element's length.
+    Storage may be any mix of the three float types, all arithmetic is float32.
+
+    Parameters
+    ----------
+    query : Tensor or array_like
+        [B, Hq, Sq, D]; D from 1 to 512. Any strides.
+    key : Tensor or array_like
+        [B, Hkv, Sk, D]; Hq a multiple of Hkv (grouped-query attention, arXiv 2305.13245).
+    value : Tensor or array_like
+        [B, Hkv, Sk, Dv]; Dv from 1 to 512.
+    mask : Tensor or array_like, optional
+        Booleans (True = may attend) or floats (added to the scores), of any shape that broadcasts to
+        [B, Hq, Sq, Sk]; broadcast axes are never expanded in memory.
+    causal : bool or str
+        False, True or "bottom-right", or "top-left": no key after the query's position.
+    window : int or (int or None, int or None), optional
+        How many keys before and after the position may be seen, itself always included.
+    scale : float, optional
+        Factor on the dot products; 1/√D unless given.
+    softcap : float, optional
+        c > 0 turns a score s into c·tanh(s/c) before the mask (Gemma 2, arXiv 2408.00118).
+    kv_lengths : Tensor or array_like of int, optional
+        [B] valid keys per batch element. A Tensor's values are clamped to 0 … Sk on the GPU.
+    layout : str
+        "BHSD" or "BSHD", for query, key, value and output alike.
+    variant : str
+        "naive", "tiled" (workgroup memory), "subgroup" (also shuffles), or "auto".
+    return_lse : bool
+        Also return the log-sum-exp of each row's scores.
+
+    Returns
+    -------
+    Tensor or (Tensor, Tensor)
+        Output like query but with Dv, in the query's dtype; LSE [B, Hq, Sq] float32 (natural log).
+        A row that may see nothing gives zeros and -inf.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an argument that does not fit, or a variant that this adapter cannot run.
+    """
+    inputs = prepare(
+        query,
+        key,
+        value,
+        mask=mask,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        kv_lengths=kv_lengths,
+        layout=layout,
+    )
+    chosen, tile = choose_variant(inputs, variant)
+    out = _output(inputs)
+    p = inputs.problem
+    lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
+    if out.size:
+        _dispatch(inputs, chosen, tile, out, lse)
+    result = out.transpose(0, 2, 1, 3) if inputs.swapped else out
+    return (result, lse) if return_lse else result
+
+
+def _output(inputs: Inputs) -> Tensor:
+    """The output seen as [B, Hq, Sq, Dv], its rows padded to multiples of 4 elements."""
+    p = inputs.problem
+    dtype, pitch = inputs.query.tensor.dtype, pad4(p.value_head_dim)
+    if inputs.swapped:
+        out = inputs.device.empty((p.batch, p.queries, p.heads, p.value_head_dim), dtype, pitch=pitch)
+        return out.transpose(0, 2, 1, 3)
+    return inputs.device.empty((p.batch, p.heads, p.queries, p.value_head_dim), dtype, pitch=pitch)
+
+
+def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
+    """The variant to run and its tile.
+
+    Raises
+    ------
+    ValueError
+        When ``variant`` is unknown or this adapter cannot run it, naming what is missing.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
+    info = inputs.device.info
+    if variant == "matrix":
+        raise ValueError(
+            "variant: matrix needs subgroup matrices (chromium-experimental-subgroup-matrix) with "
+            f"float16 inputs (shader-f16), which is not built yet; {info} runs naive, tiled or subgroup"
+        )
+    # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
+    if variant == "naive" or (variant == "auto" and info.software):
+        return "naive", None
+    p = inputs.problem
+    d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
+    if variant in ("subgroup", "auto"):
+        if info.subgroup_min_size >= 4:
+            tile = choose_tile(p.queries, d4, dv4, info.limits, info.subgroup_min_size, info.software)
+            if tile:
+                return "subgroup", tile
+        if variant == "subgroup":
+            missing = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
+            raise ValueError(f"variant: subgroup needs {missing}, which {info} lacks")
+    tile = choose_tile(p.queries, d4, dv4, info.limits, 0, info.software)
+    if tile:
+        return "tiled", tile
+    if variant == "tiled":
+        allowed = info.limits["maxComputeWorkgroupStorageSize"]
+        raise ValueError(
+            f"variant: tiled with head dims {p.head_dim} and {p.value_head_dim} needs more workgroup memory "
+            f"than the {allowed:,} bytes of {info}"
+        )
+    return "naive", None
+
+
+def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse: Tensor | None) -> None:
+    device, problem = inputs.device, inputs.problem
+    shader = attention_shader(inputs, variant, tile, lse is not None)
+    buffers: list[BoundBuffer] = []
+    firsts: dict[str, int] = {}
+    for name, tensor in inputs.tensors():
+        bound = device.bind(tensor, name)
+        buffers.append(bound)
+        firsts[name] = bound.first
+    buffers.append(device.bind(out, "out"))
+    if lse is not None:
+        buffers.append(device.bind(lse, "lse"))
+    assert inputs.value is not None
+    rows = problem.batch * problem.heads * problem.queries
+    tiles = -(-problem.queries // tile.queries) if tile else 0
+    params = ATTENTION_PARAMS.pack(
+        **score_params(inputs, firsts),
+        value_strides=inputs.value.strides,
+        out_strides=out.strides,
+        value_first=firsts["value"],
+        rows=rows,
+        tiles=tiles,
+    )
+    workgroups = problem.batch * problem.heads * tiles if tile else -(-rows // _NAIVE_WORKGROUP)
+    device.dispatch(shader, params, buffers, device.grid(workgroups, "query"))
+
+
+def attention_shader(inputs: Inputs, variant: str, tile: Tile | None, return_lse: bool) -> Shader:
+    """The shader of one call, rendered once for each set of constants."""
+    constants = inputs.constants()
+    constants["DV"] = inputs.problem.value_head_dim
+    constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
+    constants["return_lse"] = return_lse
+    constants["dtypes"] = tuple(constants["dtypes"])  # type: ignore[arg-type]
+    unrolled = not inputs.device.info.software
+    return _render(variant, tile, unrolled, tuple(inputs.bindings()), tuple(constants.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _render(
+    variant: str,
+    tile: Tile | None,
+    unrolled: bool,
+    inputs: tuple[Binding, ...],
+    constants: tuple[tuple[str, Any], ...],
+) -> Shader:
+    values = dict(constants)
+    values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
+    values["subgroups"] = variant == "subgroup"
+    values["unrolled"] = unrolled
+    outputs = [Binding("out", output_type(values["query_dtype"]), writes=True)]
+    if values["return_lse"]:
+        outputs.append(Binding("lse", "f32", writes=True))
+    return render(
+        "attention_tiled.wgsl" if tile else "attention_naive.wgsl",
+        "attention",
+        variant,
+        params=ATTENTION_PARAMS,
+        bindings=(*inputs, *outputs),
+        constants=values,
+        enable=("subgroups",) if variant == "subgroup" else (),
+    )
+
+
+def device_variants(device: Device) -> list[str]:
+    """The variants that ``device`` can run for common head dims, fastest first."""
+    found = ["subgroup"] if device.info.subgroup_min_size >= 4 else []
+    return [*found, "tiled", "naive"]

@@ -1,0 +1,72 @@
+//## Attention as in the textbook: one invocation per query row walks along the keys with an online
+//## softmax (Milakov and Gimelshein, arXiv 1805.02867). No workgroup memory, no subgroups: the
+//## baseline that the other variants are measured against.
+//# from "lib/storage.wgsl" import reader, writer, half_types
+{{ half_types(dtypes) }}
+{{ reader("query", query_dtype, query_packed, D) }}
+{{ reader("key", key_dtype, key_packed, D) }}
+{{ reader("value", value_dtype, value_packed, DV) }}
+{{ writer("out", query_dtype) }}
+//# if mask_kind not in ("none", "bool")
+{{ reader("mask", mask_kind, False, 1) }}
+//# endif
+//# include "lib/score.wgsl"
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let work = workgroup.x + workgroup.y * workgroups.x;
+  let row = work * WORKGROUP + local;
+  if (row >= params.rows) {
+    return;
+  }
+  let i = row % params.queries;
+  let h = (row / params.queries) % params.heads;
+  let b = row / params.queries / params.heads;
+  let length = key_count(b);
+  let position = i32(i) + query_shift(length);
+
+  var q: array<vec4<f32>, D4>;
+  let query_row = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, i));
+  for (var d = 0u; d < D4; d++) {
+    q[d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
+  }
+  var sums: array<vec4<f32>, DV4>;
+  var top = FLOOR;
+  var total = 0.0;
+
+  let kv_head = h / params.group;
+  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, kv_head));
+  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, kv_head));
+  let begin = max(0, position - params.window_left);
+  let end = min(length, position + params.window_right + 1);
+  for (var j = begin; j < end; j++) {
+    let key_row = key_head + u32(j) * params.key_strides.z;
+    var products = 0.0;
+    for (var d = 0u; d < D4; d++) {
+      products += dot(q[d], key_at4(key_row, params.key_strides.w, 4u * d));
+    }
+    let s = score(products, b, h, i, u32(j), position, length);
+    let higher = max(top, s);
+    let shrink = exp2(top - higher);
+    let p = exp2(s - higher);
+    top = higher;
+    total = total * shrink + p;
+    let value_row = value_head + u32(j) * params.value_strides.z;
+    for (var d = 0u; d < DV4; d++) {
+      sums[d] = sums[d] * shrink + p * value_at4(value_row, params.value_strides.w, 4u * d);
+    }
+  }
+
+  let factor = select(0.0, 1.0 / total, total > 0.0);
+  let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
+  for (var d = 0u; d < DV4; d++) {
+    out_put4(out_row + 4u * d, sums[d] * factor);
+  }
+//# if return_lse
+  lse[row] = row_lse(top, total);
+//# endif
+}
