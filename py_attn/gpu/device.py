@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -104,6 +104,7 @@ class Device:
         self._pool_bytes = 0
         self._released: list[Storage] = []
         self._allocated = 0
+        self._cached: dict[Hashable, Tensor] = {}
 
     def __repr__(self) -> str:
         return f"Device({self.info}{', lost' if self.lost else ''})"
@@ -161,6 +162,12 @@ class Device:
         if self.poison_outputs and total:
             self._write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
         return Tensor(storage, kind, sizes, strides)
+
+    def cached(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """A small constant tensor (a colour table, a list of heads) that lives as long as the device."""
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]
 
     def memory_allocated(self) -> int:
         """Bytes in the buffers of live tensors."""

@@ -132,7 +132,7 @@ class Inputs:
         for x in self.operands():
             found[f"{x.name}_dtype"] = x.tensor.dtype
             found[f"{x.name}_packed"] = x.packed
-        found["dtypes"] = sorted({x.tensor.dtype for x in self.operands()} | {self.mask_kind})
+        found["dtypes"] = tuple(sorted({x.tensor.dtype for x in self.operands()} | {self.mask_kind}))
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
         found["has_lengths"] = self.lengths is not None

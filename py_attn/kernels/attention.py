@@ -191,7 +191,6 @@ def attention_shader(inputs: Inputs, variant: str, tile: Tile | None, return_lse
     constants["DV"] = inputs.problem.value_head_dim
     constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
     constants["return_lse"] = return_lse
-    constants["dtypes"] = tuple(constants["dtypes"])  # type: ignore[arg-type]
     unrolled = not inputs.device.info.software
     return _render(variant, tile, unrolled, tuple(inputs.bindings()), tuple(constants.items()))
 

@@ -1,0 +1,73 @@
+"""Colour maps of the heat maps: perceptually uniform, from matplotlib's tables (CC0)."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+Pixels = npt.NDArray[np.uint8]
+
+#: 17 evenly spaced colours each; between them linear, at most 2 (magma) to 5 (viridis) of 255 away from the full table.
+_ANCHORS = {
+    "magma": "000004 0a0822 1d1147 36106b 51127c 6a1c81 832681 9c2e7f b73779 d0416f e75263 f56b5c fc8961 "
+    "fea772 fec488 fde2a3 fcfdbf",
+    "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c 1fa088 28ae80 3fbc73 5ec962 "
+    "84d44b addc30 d8e219 fde725",
+}
+SCALES = ("linear", "sqrt", "log")
+#: The log scale spans this many decades below the maximum.
+DECADES = 4.0
+
+
+@functools.cache
+def table(name: str) -> Pixels:
+    """256 colours [256, 4] RGBA; a name with ``_r`` behind it gives them from the bright end.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+    """
+    base = name.removesuffix("_r")
+    if base not in _ANCHORS:
+        raise ValueError(f"colormap: expected one of {', '.join(_ANCHORS)} (or with _r behind), got {name!r}")
+    anchors = np.array([list(bytes.fromhex(word)) for word in _ANCHORS[base].split()], np.float64)
+    at = np.linspace(0, len(anchors) - 1, 256)
+    channels = [np.interp(at, np.arange(len(anchors)), anchors[:, c]) for c in range(3)]
+    rgba = np.stack([*channels, np.full(256, 255.0)], axis=-1).round().astype(np.uint8)
+    return rgba[::-1].copy() if name.endswith("_r") else rgba
+
+
+def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0) -> Array:
+    """Where values from 0 to ``maximum`` lie on the colour scale, from 0 to 1."""
+    share = np.clip(np.asarray(values, np.float32) / np.float32(maximum), 0, 1)
+    if scale == "sqrt":
+        return np.sqrt(share)
+    if scale == "log":
+        with np.errstate(divide="ignore"):
+            return np.clip(1 + np.log10(share) / np.float32(DECADES), 0, 1)
+    if scale != "linear":
+        raise ValueError(f"scale: expected one of {', '.join(SCALES)}, got {scale!r}")
+    return share
+
+
+def paint(values: npt.ArrayLike, colormap: str, scale: str = "linear", maximum: float = 1.0) -> Pixels:
+    """Colour an array of weights: shape [..., 4], RGBA."""
+    index = np.rint(position(values, scale, maximum) * 255).astype(np.intp)
+    return table(colormap)[index]
+
+
+def legend(colormap: str, scale: str) -> dict[str, object]:
+    """The colour strip from 0 to the maximum, and at which heights of it round weights stand.
+
+    Returns
+    -------
+    dict
+        ``rgba``: uint8 [256·4]; ``ticks``: list of {"value", "at"} for a maximum of 1.
+    """
+    values = {"linear": [0, 0.25, 0.5, 0.75, 1], "sqrt": [0, 0.05, 0.25, 0.5, 1], "log": [1e-4, 1e-3, 0.01, 0.1, 1]}
+    ticks = [{"value": float(v), "at": float(position(v, scale))} for v in values[scale]]
+    return {"rgba": table(colormap).reshape(-1), "ticks": ticks}

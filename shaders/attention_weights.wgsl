@@ -1,0 +1,87 @@
+//## Attention weights of a window of rows and columns, recomputed from query, key and the rows' LSE:
+//## exp(score - lse), pooled to fewer cells where asked, as numbers or as colours. One invocation a
+//## cell; a cell covers rows floor(c·R/h) to ceil((c+1)·R/h), so that none is left out.
+//# from "lib/storage.wgsl" import reader, half_types
+{{ half_types(dtypes) }}
+{{ reader("query", query_dtype, query_packed, D) }}
+{{ reader("key", key_dtype, key_packed, D) }}
+//# if mask_kind not in ("none", "bool")
+{{ reader("mask", mask_kind, False, 1) }}
+//# endif
+//# include "lib/score.wgsl"
+
+fn cell_begin(cell: u32, cells: u32, length: u32) -> u32 {
+  return cell * length / cells;
+}
+
+fn cell_end(cell: u32, cells: u32, length: u32) -> u32 {
+  return max(cell_begin(cell, cells, length) + 1u, ((cell + 1u) * length + cells - 1u) / cells);
+}
+
+@compute @workgroup_size(8, 8)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_id) local: vec3<u32>,
+) {
+  // A workgroup covers a square of cells, whose invocations then share rows of query and key.
+  let across = (params.width + 7u) / 8u;
+  let down = (params.height + 7u) / 8u;
+  let work = workgroup.x + workgroup.y * workgroups.x;
+  let picture = work / (across * down);
+  let x = (work % across) * 8u + local.x;
+  let y = (work / across) % down * 8u + local.y;
+  if (picture >= params.pictures || x >= params.width || y >= params.height) {
+    return;
+  }
+  let h = heads[params.heads_first + picture % params.chosen_heads];
+  let b = picture / params.chosen_heads;
+  let length = key_count(b);
+  let shift = query_shift(length);
+  let query_head = params.query_first + dot(params.query_strides.xy, vec2<u32>(b, h));
+  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, h / params.group));
+
+  var pooled = 0.0;
+  for (var r = cell_begin(y, params.height, params.rows); r < cell_end(y, params.height, params.rows); r++) {
+    let i = params.row_begin + r * params.row_step;
+    let row_lse = lse[params.lse_first + dot(params.lse_strides.xyz, vec3<u32>(b, h, i))];
+    let query_row = query_head + i * params.query_strides.z;
+    for (var c = cell_begin(x, params.width, params.columns); c < cell_end(x, params.width, params.columns); c++) {
+      let j = params.column_begin + c * params.column_step;
+      let position = i32(i) + shift;
+      if (!in_window(position, i32(j), length)) {
+        continue;
+      }
+      let key_row = key_head + j * params.key_strides.z;
+      var products = 0.0;
+      for (var d = 0u; d < 4u * D4; d += 4u) {
+        products += dot(
+          query_at4(query_row, params.query_strides.w, d) * params.query_scale,
+          key_at4(key_row, params.key_strides.w, d));
+      }
+      let s = score(products, b, h, i, j, position, length);
+      // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
+      let p = select(0.0, exp2(s - row_lse * LOG2_E), s >= FLOOR);
+      pooled = {{ "max(pooled, p)" if pool == "max" else "pooled + p" }};
+    }
+  }
+//# if pool == "mean"
+  let covered = (cell_end(y, params.height, params.rows) - cell_begin(y, params.height, params.rows))
+    * (cell_end(x, params.width, params.columns) - cell_begin(x, params.width, params.columns));
+  pooled /= f32(covered);
+//# endif
+  let at = (picture * params.height + y) * params.width + x;
+//# if colors
+  let share = clamp(pooled / params.color_max, 0.0, 1.0);
+//#   if color_scale == "sqrt"
+  let level = sqrt(share);
+//#   elif color_scale == "log"
+  let level = clamp(1.0 + log2(max(share, 1e-30)) * params.color_decades, 0.0, 1.0);
+//#   else
+  let level = share;
+//#   endif
+  out[at] = colors[u32(round(level * 255.0))];
+//# else
+  out[at] = pooled;
+//# endif
+}
