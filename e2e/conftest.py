@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from scripts.browser import browser_flags, find_browser
 from scripts.build import build
-from scripts.serve import serving
+from scripts.serve import HOST, serving
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 SUB_PATH = "/some/where/"
@@ -60,7 +60,6 @@ def artifacts() -> Path:
 class Watch:
     """Notes what a page must not do."""
 
-    site_url: str
     errors: list[str] = field(default_factory=list)
     foreign_requests: list[str] = field(default_factory=list)
 
@@ -75,7 +74,7 @@ class Watch:
 
     def _on_request(self, request: Request) -> None:
         url = urlsplit(request.url)
-        if url.scheme in ("http", "https", "ws", "wss") and url.netloc != urlsplit(self.site_url).netloc:
+        if url.scheme in ("http", "https", "ws", "wss") and url.hostname != HOST:
             self.foreign_requests.append(request.url)
 
     def check(self, expected: tuple[str, ...] = ()) -> None:
@@ -86,9 +85,9 @@ class Watch:
 
 
 @pytest.fixture
-def watch(context: BrowserContext, site_url: str, request: pytest.FixtureRequest) -> Iterator[Watch]:
+def watch(context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Watch]:
     """The watch over the test's browser context; checked when the test has ended."""
-    watch = Watch(site_url)
+    watch = Watch()
     watch.attach(context)
     yield watch
     marker = request.node.get_closest_marker("expects_console_errors")
@@ -165,7 +164,7 @@ def wait_until_ready(page: Page) -> dict[str, Any]:
 def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
     """Python in one page for the whole session; anything unexpected on the way fails at the end."""
     context = browser.new_context()
-    watch = Watch(site_url)
+    watch = Watch()
     watch.attach(context)
     page = context.new_page()
     page.goto(site_url)
