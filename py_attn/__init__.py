@@ -17,6 +17,9 @@ from py_attn.gpu.device import Device, default_device, request_device
 from py_attn.gpu.program import Program
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention import attention
+from py_attn.kernels.cache import KVCache
+from py_attn.kernels.decode import decode_attention, decode_partials
+from py_attn.kernels.weights import attention_weights
 
 __version__ = "0.1.0"
 
@@ -25,12 +28,16 @@ __all__ = [
     "DeviceLostError",
     "GPUOutOfMemoryError",
     "GPUValidationError",
+    "KVCache",
     "Program",
     "PyAttnError",
     "ShaderError",
     "Tensor",
     "WebGPUUnavailableError",
     "attention",
+    "attention_weights",
+    "decode_attention",
+    "decode_partials",
     "default_device",
     "reference",
     "request_device",
