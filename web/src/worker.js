@@ -1,55 +1,162 @@
+/** The worker: Python lives here, and the GPU behind it. The page talks to it through Comlink. */
+
 import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
-import { createBridge } from './bridge.js';
+import { createBridge, whyNoWebGPU } from './bridge.js';
+import { bootPython } from './runtime/boot.js';
+import { createOutput } from './runtime/output.js';
 
-/** @type {any} */
+/**
+ * @typedef {{ adapter: string, features: string[], software: boolean, versions: Record<string, string>,
+ *   webgpu: boolean, reason: string }} Info
+ * @typedef {{ onProgress: import('./runtime/boot.js').OnBootProgress,
+ *   onOutput: (lines: import('./runtime/output.js').Line[]) => void,
+ *   onLost: (reason: string) => void }} Listeners
+ */
+
+/** @type {any} Pyodide */
 let python;
-/** @type {any} */
-let namespace;
+/** @type {any} py_attn.viewer.Viewer */
+let viewer;
+/** @type {ReturnType<typeof createAssets>} */
+let assets;
+/** @type {ReturnType<typeof createOutput>} */
+let output;
 
-const runtime = {
+const worker = {
   /**
-   * @param {string} base
-   * @param {(line: string) => void} say
+   * @param {string} base the site's folder
+   * @param {Listeners} listeners
+   * @returns {Promise<Info>}
    */
-  async boot(base, say) {
-    const assets = createAssets(base);
-    say('Python');
-    const indexURL = new URL('pyodide/', base).href;
-    const { loadPyodide } = await import(/* @vite-ignore */ `${indexURL}pyodide.mjs`);
-    python = await loadPyodide({ indexURL });
-    for (const name of ['numpy', 'markupsafe', 'jinja2', 'py_attn']) {
-      say(name);
-      python.unpackArchive(await assets.fetch(name), 'wheel');
-    }
-    const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress });
-    Object.assign(globalThis, { pyAttnBridge: createBridge({ fetchAsset }) });
-    namespace = python.globals.get('dict')();
-    const numpy = python.runPython('import numpy; numpy.__version__');
-    say('GPU');
-    /** @type {any} */
-    let info = { adapter: 'none', software: false, features: [] };
-    try {
-      info = await runtime.run(`
-import py_attn as pa
-device = await pa.request_device()
-i = device.info
-{"adapter": f"{i.vendor} {i.architecture} {i.description}", "software": i.software, "features": sorted(i.features)}`);
-    } catch (error) {
-      console.warn(String(error));
-    }
-    return { ...info, versions: { pyodide: python.version, numpy } };
+  async boot(base, { onProgress, onOutput, onLost }) {
+    assets = createAssets(base);
+    output = createOutput(onOutput);
+    python = await bootPython(base, assets, onProgress);
+    python.setStdout({ batched: (/** @type {string} */ text) => output.print('out', text) });
+    python.setStderr({ batched: (/** @type {string} */ text) => output.print('err', text) });
+    installBridge(onLost);
+    viewer = python.pyimport('py_attn.viewer').Viewer();
+    onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
+    return worker.renew();
   },
 
-  /** @param {string} source */
+  /** Asks for a (new) device, and says what there is. @returns {Promise<Info>} */
+  async renew() {
+    const info = await worker.call('connect', {});
+    const reason = info.webgpu ? '' : whyNoWebGPU() || info.reason;
+    return { ...info, reason, versions: { ...info.versions, pyodide: python.version } };
+  },
+
+  /**
+   * Runs Python in the console's namespace; gives its last expression as plain data.
+   * @param {string} source
+   */
   async run(source) {
-    const result = await python.runPythonAsync(source, { globals: namespace });
-    if (!result?.toJs) return result;
-    const data = result.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
-    result.destroy();
-    return data;
+    return evaluate(source, false);
+  },
+
+  /**
+   * Like `run`, but the result comes as something to be shown.
+   * @param {string} source
+   */
+  async show(source) {
+    return evaluate(source, true);
+  },
+
+  /**
+   * Calls a method of the viewer. Arrays come back as typed arrays, without another copy.
+   * @param {string} method
+   * @param {Record<string, any>} payload
+   * @param {(...news: any[]) => void} [onProgress]
+   */
+  async call(method, payload, onProgress) {
+    const given = python.toPy(payload);
+    // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
+    const progress = onProgress && ((/** @type {any[]} */ ...news) => void onProgress(...news));
+    try {
+      const result = toPlain(await viewer.call(method, given, progress));
+      return Comlink.transfer(result, transferables(result));
+    } catch (error) {
+      throw pythonError(error);
+    } finally {
+      given.destroy();
+    }
+  },
+
+  /**
+   * The bytes of a file of the site go straight to a method of the viewer.
+   * @param {string} method
+   * @param {string} name
+   */
+  async open(method, name) {
+    return worker.call(method, { data: new Uint8Array(await assets.fetch(name)) });
+  },
+
+  /** Stops downloads. @param {string[]} names */
+  cancel(names) {
+    for (const name of names) assets.cancel(name);
   },
 };
 
-/** @typedef {typeof runtime} Runtime */
-Comlink.expose(runtime);
+/** @param {(reason: string) => void} onLost */
+function installBridge(onLost) {
+  const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress });
+  const bridge = createBridge({ fetchAsset });
+  let newest = 0;
+  Object.assign(globalThis, {
+    pyAttnBridge: {
+      ...bridge,
+      async requestDevice() {
+        const device = await bridge.requestDevice();
+        const number = ++newest;
+        // A loss of a device that has been replaced concerns nobody.
+        device.whenLost().then((reason) => number === newest && onLost(reason));
+        return device;
+      },
+    },
+  });
+}
+
+/** @param {string} source @param {boolean} show */
+async function evaluate(source, show) {
+  try {
+    const answer = toPlain(await viewer.console.answer.callKwargs(source, { show }));
+    if (answer.error) throw pythonError({ message: answer.error, type: answer.type });
+    return answer.value;
+  } finally {
+    output.end();
+  }
+}
+
+/** @param {any} value */
+function toPlain(value) {
+  if (!value?.toJs) return value;
+  try {
+    return value.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
+  } finally {
+    value.destroy();
+  }
+}
+
+/**
+ * An error that survives the way to the page: its name is the exception's class, its message the traceback.
+ * @param {any} error
+ */
+function pythonError(error) {
+  const made = new Error(String(error?.message ?? error).trimEnd());
+  made.name = error?.type ?? error?.name ?? 'Error';
+  made.stack = made.message;
+  return made;
+}
+
+/** @param {any} value @param {Set<ArrayBuffer>} [found] @returns {ArrayBuffer[]} */
+function transferables(value, found = new Set()) {
+  if (ArrayBuffer.isView(value)) found.add(/** @type {ArrayBuffer} */ (value.buffer));
+  else if (Array.isArray(value)) for (const item of value) transferables(item, found);
+  else if (value && typeof value === 'object') transferables(Object.values(value), found);
+  return [...found];
+}
+
+/** @typedef {typeof worker} PyWorker */
+Comlink.expose(worker);

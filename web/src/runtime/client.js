@@ -1,0 +1,135 @@
+/** The page's side of the worker: starts it, asks it, stops it and starts another one. */
+
+import * as Comlink from 'comlink';
+
+/**
+ * @typedef {import('../worker.js').Info} Info
+ * @typedef {import('./boot.js').BootProgress} BootProgress
+ * @typedef {import('./output.js').Line} Line
+ */
+
+/** What a promise rejects with when Python was stopped under it. */
+export class StoppedError extends Error {
+  name = 'StoppedError';
+}
+
+/**
+ * Events: `progress` (detail BootProgress), `ready` (Info), `failed` (Error), `output` (Line[]), `lost` (string),
+ * `stopped`.
+ */
+export class Runtime extends EventTarget {
+  /** @type {Promise<Info>} resolves when Python can be used */
+  ready;
+  /** @type {Info | null} */
+  info = null;
+  #base;
+  /** @type {Worker} */
+  #worker;
+  /** @type {Comlink.Remote<import('../worker.js').PyWorker>} */
+  #remote;
+  /** @type {Set<(error: Error) => void>} what to reject when the worker is ended */
+  #waiting = new Set();
+
+  /** @param {string} base the site's folder */
+  constructor(base) {
+    super();
+    this.#base = base;
+    [this.#worker, this.#remote, this.ready] = this.#start();
+  }
+
+  /**
+   * Runs Python; resolves with its last expression as plain data, rejects with the traceback.
+   * @param {string} source
+   * @returns {Promise<any>}
+   */
+  async run(source) {
+    await this.ready;
+    return this.#ask(this.#remote.run(String(source)));
+  }
+
+  /** @param {string} source @returns {Promise<import('../types').Shown>} */
+  async show(source) {
+    await this.ready;
+    return this.#ask(this.#remote.show(source));
+  }
+
+  /**
+   * @param {string} method
+   * @param {Record<string, any>} [payload]
+   * @param {(...news: any[]) => void} [onProgress]
+   * @returns {Promise<any>}
+   */
+  async call(method, payload = {}, onProgress) {
+    await this.ready;
+    return this.#ask(this.#remote.call(method, payload, onProgress && Comlink.proxy(onProgress)));
+  }
+
+  /** @param {string} method @param {string} name @returns {Promise<any>} */
+  async open(method, name) {
+    await this.ready;
+    return this.#ask(this.#remote.open(method, name));
+  }
+
+  /** @param {string[]} names */
+  cancel(names) {
+    void this.#remote.cancel(names);
+  }
+
+  /** Asks for a new device after a loss. */
+  async renew() {
+    await this.ready;
+    this.info = await this.#ask(this.#remote.renew());
+    return this.info;
+  }
+
+  /** Ends Python wherever it is, and starts it afresh: variables are gone, downloads come from the cache. */
+  restart() {
+    this.#worker.terminate();
+    const error = new StoppedError('Python was stopped.');
+    for (const reject of [...this.#waiting]) reject(error);
+    this.info = null;
+    [this.#worker, this.#remote, this.ready] = this.#start();
+    this.dispatchEvent(new Event('stopped'));
+    return this.ready;
+  }
+
+  /** @returns {[Worker, Comlink.Remote<import('../worker.js').PyWorker>, Promise<Info>]} */
+  #start() {
+    const worker = new Worker(new URL('../worker.js', import.meta.url), { type: 'module', name: 'python' });
+    const remote = /** @type {Comlink.Remote<import('../worker.js').PyWorker>} */ (Comlink.wrap(worker));
+    const failed = new Promise((_, reject) => {
+      worker.addEventListener('error', (event) => reject(new Error(event.message || 'The worker could not be started.')));
+    });
+    const listeners = Comlink.proxy({
+      onProgress: (/** @type {BootProgress} */ progress) => this.#tell('progress', progress),
+      onOutput: (/** @type {Line[]} */ lines) => this.#tell('output', lines),
+      onLost: (/** @type {string} */ reason) => this.#tell('lost', reason),
+    });
+    const ready = this.#ask(Promise.race([remote.boot(this.#base, /** @type {any} */ (listeners)), failed]));
+    ready.then(
+      (info) => {
+        this.info = info;
+        this.#tell('ready', info);
+      },
+      (error) => error instanceof StoppedError || this.#tell('failed', error),
+    );
+    return [worker, remote, ready];
+  }
+
+  /** @param {string} type @param {unknown} detail */
+  #tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  /**
+   * A promise that also ends when the worker does.
+   * @param {Promise<any>} answer
+   * @returns {Promise<any>}
+   */
+  #ask(answer) {
+    return new Promise((resolve, reject) => {
+      this.#waiting.add(reject);
+      answer.then(resolve, reject).finally(() => this.#waiting.delete(reject));
+    });
+  }
+}

@@ -1,0 +1,61 @@
+/** What Python's viewer answers with (py_attn/viewer), and what the panels share. */
+
+export interface SourceInfo {
+  kind: 'sample' | 'text' | 'synthetic';
+  title: string;
+  tokens: string[];
+  layers: number;
+  heads: number;
+  kvHeads: number;
+  length: number;
+  headDim: number;
+  note: string;
+  engine: string;
+}
+
+export interface Overview {
+  layer: number;
+  heads: number;
+  size: number;
+  rgba: Uint8Array<ArrayBuffer>;
+}
+
+export interface MapWindow {
+  rgba: Uint8Array<ArrayBuffer>;
+  height: number;
+  width: number;
+  rows: [number, number];
+  columns: [number, number];
+  exact: boolean;
+}
+
+export interface Row {
+  query: number;
+  weights: Float32Array;
+  links: { key: number; weight: number }[];
+}
+
+export interface Legend {
+  rgba: Uint8Array<ArrayBuffer>;
+  ticks: { value: number; at: number }[];
+}
+
+export interface Style {
+  colormap: string;
+  scale: 'linear' | 'sqrt' | 'log';
+  pool: 'max' | 'mean';
+}
+
+export type Shown =
+  | { kind: 'none' }
+  | { kind: 'text'; text: string }
+  | { kind: 'table'; columns: string[]; rows: string[][]; total: number }
+  | {
+      kind: 'map';
+      text: string;
+      rgba: Uint8Array<ArrayBuffer>;
+      width: number;
+      height: number;
+      low: number;
+      high: number;
+    };
