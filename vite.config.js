@@ -16,6 +16,7 @@ export default defineConfig({
     emptyOutDir: true,
     target: "esnext",
     sourcemap: true,
+    license: { fileName: "assets/licenses.md" }, // of what is bundled; see THIRD_PARTY_NOTICES.md
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 1000,
     rollupOptions: { input: pages },
