@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -157,7 +158,7 @@ class Device:
             raise ValueError(f"shape: expected lengths >= 0, got {list(sizes)}")
         padded = (*sizes[:-1], pitch) if pitch is not None else sizes
         strides = contiguous_strides(padded)
-        total = int(np.prod(padded, dtype=object)) if padded else 1
+        total = math.prod(padded)
         storage = self._allocate(total * kind.itemsize, "tensor")
         if self.poison_outputs and total:
             self._write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))

@@ -90,8 +90,8 @@ class DeviceBridge {
   #layouts = new Map();
   /** @type {Map<number, GPUBindGroup>} */
   #paramsGroups = new Map();
-  /** @type {Promise<unknown>[]} error scopes that have not answered yet */
-  #scopes = [];
+  /** @type {Set<Promise<unknown>>} error scopes that have not answered yet */
+  #scopes = new Set();
   /** @type {ReportedError[]} */
   #errors = [];
   #next = 1;
@@ -330,9 +330,7 @@ class DeviceBridge {
   async synchronize() {
     // Error scopes answer in the order of the queue, so the last of them comes after all earlier work was checked.
     await this.#device.queue.onSubmittedWorkDone().catch(() => {});
-    const waiting = this.#scopes;
-    this.#scopes = [];
-    await Promise.allSettled(waiting);
+    await Promise.all(this.#scopes);
     const errors = this.#errors;
     this.#errors = [];
     return JSON.stringify(errors);
@@ -450,7 +448,8 @@ class DeviceBridge {
   /** @param {Promise<unknown>} promise */
   #wait(promise) {
     // A lost device rejects its scopes; `lost` tells that better.
-    this.#scopes.push(promise.catch(() => {}));
+    const answered = promise.catch(() => {}).then(() => this.#scopes.delete(answered));
+    this.#scopes.add(answered);
   }
 
   /** @param {string} label @param {GPUError} error */
