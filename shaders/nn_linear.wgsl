@@ -1,15 +1,65 @@
-//## y = x W^T + b, then perhaps GELU: x [rows, inner], W [columns, inner] as PyTorch stores it.
+//## y = x W + b, then perhaps GELU: x [rows, inner], W [inner, columns].
 //##
-//## A workgroup of 16 x 16 invocations makes a tile of 16*ROWS_EACH x 64 of y; each invocation holds
-//## ROWS_EACH rows of 4 columns in registers. 16 values of `inner` at a time lie in workgroup memory, both
-//## operands transposed so that an invocation reads its 4 columns as one vec4. No subgroups needed.
+//## Each invocation holds ROWS_EACH rows of 8 columns (two groups of 4) in registers and walks down `inner`
+//## four values at a time; 16 x 4 invocations make a tile of 4*ROWS_EACH x 128. Neighbours read neighbouring
+//## columns of W and the same x, and the caches do the rest: staging both in workgroup memory, the textbook
+//## way, took 3 to 20 times as long on a software adapter, where barriers are dear.
+//##
+//## PACKED: everything divides by 4 and is read and written as vec4; otherwise element by element.
 
-const DEPTH = 16u;
-const TILE_ROWS = 16u * ROWS_EACH;
-const TILE_COLUMNS = 64u;
+const TILE_ROWS = 4u * ROWS_EACH;
+const TILE_COLUMNS = 128u;
 
-var<workgroup> x_tile: array<f32, DEPTH * TILE_ROWS>;
-var<workgroup> weight_tile: array<vec4<f32>, DEPTH * TILE_COLUMNS / 4u>;
+// Four neighbours of x from `at` on, of which `left` exist; zeros stand for the others.
+fn x_at(at: u32, left: u32) -> vec4<f32> {
+//# if PACKED
+  return x[at / 4u];
+//# else
+  var value = vec4<f32>();
+  for (var i = 0u; i < min(left, 4u); i++) {
+    value[i] = x[at + i];
+  }
+  return value;
+//# endif
+}
+
+fn weight_at(row: u32, column: u32) -> vec4<f32> {
+  let at = params.weight_first + row * params.columns + column;
+//# if PACKED
+  return weight[at / 4u];
+//# else
+  var value = vec4<f32>();
+  for (var i = 0u; i < 4u && column + i < params.columns && row < params.inner; i++) {
+    value[i] = weight[at + i];
+  }
+  return value;
+//# endif
+}
+
+//# if HAS_BIAS
+fn bias_at(column: u32) -> vec4<f32> {
+//# if PACKED
+  return bias[(params.bias_first + column) / 4u];
+//# else
+  var value = vec4<f32>();
+  for (var i = 0u; i < 4u && column + i < params.columns; i++) {
+    value[i] = bias[params.bias_first + column + i];
+  }
+  return value;
+//# endif
+}
+
+//# endif
+fn put(row: u32, column: u32, value: vec4<f32>) {
+  let at = row * params.columns + column;
+//# if PACKED
+  out[at / 4u] = value;
+//# else
+  for (var i = 0u; i < 4u && column + i < params.columns; i++) {
+    out[at + i] = value[i];
+  }
+//# endif
+}
 
 //# if ACTIVATION == "gelu"
 // GELU by the error function: x * Phi(x), Hendrycks & Gimpel 2016 (https://arxiv.org/abs/1606.08415).
@@ -25,86 +75,63 @@ fn gelu(x: vec4<f32>) -> vec4<f32> {
 }
 
 //# endif
-@compute @workgroup_size(256)
+@compute @workgroup_size(64)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) lane: u32,
 ) {
   let tile = group.x + group.y * groups.x;
-  let row_base = tile / params.column_tiles * TILE_ROWS;
-  let column_base = tile % params.column_tiles * TILE_COLUMNS;
-  let lane_column = lane % 16u;
-  let lane_row = lane / 16u;
-  // 16 lanes read 16 neighbours along `inner`: consecutive addresses in both operands.
-  let depth_lane = lane % DEPTH;
-  let load_lane = lane / DEPTH;
+  let row_base = tile / params.column_tiles * TILE_ROWS + lane / 16u * ROWS_EACH;
+  let column_base = tile % params.column_tiles * TILE_COLUMNS + lane % 16u * 4u;
+  if row_base >= params.rows || column_base >= params.columns {
+    return;
+  }
+  // Rows and columns past the end repeat the last one, so that the loop needs no branches.
+  let last_column = (params.columns - 1u) / 4u * 4u;
+//# for c in range(2)
+  let column{{ c }} = min(column_base + {{ 64 * c }}u, last_column);
+//# endfor
+//# for r in range(ROWS_EACH)
+  let x{{ r }}_first = params.x_first + min(row_base + {{ r }}u, params.rows - 1u) * params.inner;
+//# for c in range(2)
+  var sum{{ r }}_{{ c }} = vec4<f32>();
+//# endfor
+//# endfor
 
+  for (var k = 0u; k < params.inner; k += 4u) {
+//# for c in range(2)
+//# for i in range(4)
+    let w{{ i }}_{{ c }} = weight_at(k + {{ i }}u, column{{ c }});
+//# endfor
+//# endfor
 //# for r in range(ROWS_EACH)
-  var sum{{ r }} = vec4<f32>();
+    let x{{ r }} = x_at(x{{ r }}_first + k, params.inner - k);
+//# for c in range(2)
+//# for i in range(4)
+    sum{{ r }}_{{ c }} = fma(vec4(x{{ r }}[{{ i }}]), w{{ i }}_{{ c }}, sum{{ r }}_{{ c }});
 //# endfor
-
-  for (var base = 0u; base < params.inner; base += DEPTH) {
-    let inner = base + depth_lane;
-    let inside = inner < params.inner;
-//# for r in range(ROWS_EACH)
-    {
-      let local = load_lane + {{ 16 * r }}u;
-      let row = row_base + local;
-      var value = 0.0;
-      if inside && row < params.rows {
-        value = x[params.x_first + row * params.inner + inner];
-      }
-      x_tile[depth_lane * TILE_ROWS + local] = value;
-    }
 //# endfor
-    {
-      // Lane `load_lane` brings columns 4*load_lane to 4*load_lane + 3, one vec4 of the tile.
-      let column = column_base + 4u * load_lane;
-      var value = vec4<f32>();
-//# for c in range(4)
-      if inside && column + {{ c }}u < params.columns {
-        value.{{ "xyzw"[c] }} = weight[params.weight_first + (column + {{ c }}u) * params.inner + inner];
-      }
 //# endfor
-      weight_tile[depth_lane * (TILE_COLUMNS / 4u) + load_lane] = value;
-    }
-    workgroupBarrier();
-    for (var k = 0u; k < DEPTH; k++) {
-      let w = weight_tile[k * (TILE_COLUMNS / 4u) + lane_column];
-//# for r in range(ROWS_EACH)
-      sum{{ r }} = fma(vec4(x_tile[k * TILE_ROWS + lane_row + {{ 16 * r }}u]), w, sum{{ r }});
-//# endfor
-    }
-    workgroupBarrier();
   }
 
-  let column = column_base + 4u * lane_column;
+//# for c in range(2)
+  if column_base + {{ 64 * c }}u < params.columns {
 //# if HAS_BIAS
-  var shift = vec4<f32>();
-//# for c in range(4)
-  if column + {{ c }}u < params.columns {
-    shift.{{ "xyzw"[c] }} = bias[params.bias_first + column + {{ c }}u];
-  }
-//# endfor
+    let shift = bias_at(column{{ c }});
 //# endif
 //# for r in range(ROWS_EACH)
-  {
-    let row = row_base + lane_row + {{ 16 * r }}u;
-    var y = sum{{ r }};
+    if row_base + {{ r }}u < params.rows {
+      var y = sum{{ r }}_{{ c }};
 //# if HAS_BIAS
-    y += shift;
+      y += shift;
 //# endif
 //# if ACTIVATION == "gelu"
-    y = gelu(y);
+      y = gelu(y);
 //# endif
-    if row < params.rows {
-//# for c in range(4)
-      if column + {{ c }}u < params.columns {
-        out[row * params.columns + column + {{ c }}u] = y.{{ "xyzw"[c] }};
-      }
-//# endfor
+      put(row_base + {{ r }}u, column{{ c }}, y);
     }
+//# endfor
   }
 //# endfor
 }

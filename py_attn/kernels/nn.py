@@ -1,6 +1,6 @@
 """What a BERT encoder needs beside attention: embeddings, linear, layer norm, pooling. All in float32.
 
-Shaders: ``shaders/nn_*.wgsl``. None of them uses subgroups or more than 8 KiB of workgroup memory, so they
+Shaders: ``shaders/nn_*.wgsl``. None of them uses subgroups or more than 1 KiB of workgroup memory, so they
 run on every WebGPU adapter. Inputs are packed (row-major, without gaps) float32 tensors of one device, and
 may begin anywhere in their buffers.
 """
@@ -21,20 +21,21 @@ from py_attn.gpu.tensor import Tensor, contiguous_strides
 
 Activation = Literal["gelu"]
 
-_TILE_COLUMNS = 64
+_TILE_COLUMNS = 128
 
 
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation: Activation | None = None
 ) -> Tensor:
-    """``x @ weight.T + bias``, then the activation.
+    """``x @ weight + bias``, then the activation.
 
     Parameters
     ----------
     x : Tensor
         [..., inner].
     weight : Tensor
-        [columns, inner], as PyTorch's ``nn.Linear`` stores it.
+        [inner, columns]: the transpose of what PyTorch's ``nn.Linear`` keeps, so that neighbouring
+        invocations read neighbouring columns.
     bias : Tensor, optional
         [columns].
     activation : "gelu", optional
@@ -54,23 +55,24 @@ def linear(
         raise ValueError(f'activation: expected "gelu" or None, got {activation!r}')
     _check_rank("x", x, 1)
     inner = x.shape[-1]
-    columns = weight.shape[0] if weight.ndim else 0
+    columns = weight.shape[-1] if isinstance(weight, Tensor) and weight.ndim else 0
     inputs = {"x": x, "weight": weight}
-    shapes = {"x": x.shape, "weight": (columns, inner)}
+    shapes = {"x": x.shape, "weight": (inner, columns)}
     if bias is not None:
         inputs["bias"] = bias
         shapes["bias"] = (columns,)
     _check(inputs, shapes)
     rows = math.prod(x.shape[:-1])
-    # Rows of the tile that stick out past a short input are wasted work.
-    rows_each = 1 if rows <= 16 else 2 if rows <= 32 else 4
-    shader = _linear_shader(rows_each, activation or "none", bias is not None)
+    # More rows an invocation read the weights less often, but leave fewer invocations for a short input.
+    rows_each = 8 if rows >= 64 else 4
+    packed = not any(n % 4 for n in (inner, columns, *(tensor.offset for tensor in inputs.values())))
+    shader = _linear_shader(rows_each, activation or "none", bias is not None, packed)
     column_tiles = -(-columns // _TILE_COLUMNS)
     return _run(
         shader,
         inputs,
         (*x.shape[:-1], columns),
-        column_tiles * -(-rows // (16 * rows_each)),
+        column_tiles * -(-rows // (4 * rows_each)),
         rows=rows,
         columns=columns,
         inner=inner,
@@ -176,13 +178,15 @@ def mean_pool(x: Tensor) -> Tensor:
 
 
 @functools.cache
-def _linear_shader(rows_each: int, activation: str, has_bias: bool) -> Shader:
+def _linear_shader(rows_each: int, activation: str, has_bias: bool, packed: bool) -> Shader:
+    names = ("x", "weight", *(("bias",) if has_bias else ()))
     return _shader(
         "linear",
-        f"{16 * rows_each}x{_TILE_COLUMNS}",
-        {"x": "f32", "weight": "f32", **({"bias": "f32"} if has_bias else {})},
+        f"{4 * rows_each}x{_TILE_COLUMNS}" + ("" if packed else " unaligned"),
+        dict.fromkeys(names, "vec4<f32>" if packed else "f32"),
         {"rows": "u32", "columns": "u32", "inner": "u32", "column_tiles": "u32"},
-        {"ROWS_EACH": rows_each, "ACTIVATION": activation, "HAS_BIAS": has_bias},
+        {"ROWS_EACH": rows_each, "ACTIVATION": activation, "HAS_BIAS": has_bias, "PACKED": packed},
+        out="vec4<f32>" if packed else "f32",
     )
 
 
@@ -214,10 +218,11 @@ def _shader(
     inputs: dict[str, str],
     sizes: dict[str, str],
     constants: dict[str, object],
+    out: str = "f32",
 ) -> Shader:
     """Render one of this module's templates; every input has its first element among the params."""
     params = ParamsLayout(**sizes, **{f"{key}_first": "u32" for key in inputs})
-    bindings = (*(Binding(key, element) for key, element in inputs.items()), Binding("out", "f32", True))
+    bindings = (*(Binding(key, element) for key, element in inputs.items()), Binding("out", out, True))
     return render(f"nn_{name}.wgsl", name, variant, params=params, bindings=bindings, constants=constants)
 
 
