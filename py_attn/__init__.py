@@ -4,7 +4,7 @@ Start with ``device = await pa.request_device()``; then :func:`attention` and it
 tensors or numpy arrays, and ``await tensor.numpy()`` reads results back.
 """
 
-from py_attn import reference
+from py_attn import models, reference
 from py_attn.errors import (
     DeviceLostError,
     GPUOutOfMemoryError,
@@ -39,6 +39,7 @@ __all__ = [
     "decode_attention",
     "decode_partials",
     "default_device",
+    "models",
     "reference",
     "request_device",
 ]
