@@ -1,9 +1,13 @@
 """Fixtures that several test modules share."""
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from py_attn.gpu import device as gpu_device
+from tests.recording_bridge import RecordingBridge
 
 
 @dataclass(frozen=True)
@@ -20,3 +24,16 @@ def minilm_files():
     if not (files.weights.exists() and files.vocabulary.exists()):
         pytest.skip(f"no MiniLM in {folder}: npm test fetches it")
     return files
+
+
+@pytest.fixture
+def bridge(monkeypatch):
+    """A bridge that records instead of running; no device was requested from it yet."""
+    monkeypatch.setattr(gpu_device, "_default", None)
+    return RecordingBridge()
+
+
+@pytest.fixture
+def device(bridge):
+    """A device on the recording bridge, which is also the default device."""
+    return asyncio.run(gpu_device.request_device(bridge))

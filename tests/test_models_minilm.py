@@ -9,90 +9,12 @@ import numpy as np
 import pytest
 
 from py_attn import DeviceLostError, GPUOutOfMemoryError, WebGPUUnavailableError, models
-from py_attn.gpu import device as gpu_device
-from py_attn.gpu.bridge import AdapterInfo, BridgeError
+from py_attn.gpu.bridge import BridgeError
 from py_attn.models.minilm_weights import Config
 from py_attn.models.wordpiece import SPECIAL_TOKENS
 
 WORDS = [*SPECIAL_TOKENS, "hello", "world", "un", "##able", "!"]
 CONFIG = Config(layers=2, width=64, inner=128, positions=16, vocabulary=len(WORDS))
-LIMITS = {
-    "maxBufferSize": 1 << 28,
-    "maxStorageBufferBindingSize": 1 << 27,
-    "minStorageBufferOffsetAlignment": 256,
-    "maxComputeWorkgroupsPerDimension": 65535,
-    "maxComputeWorkgroupStorageSize": 16384,
-    "maxComputeInvocationsPerWorkgroup": 256,
-    "maxComputeWorkgroupSizeX": 256,
-    "maxComputeWorkgroupSizeY": 256,
-    "maxComputeWorkgroupSizeZ": 64,
-    "maxStorageBuffersPerShaderStage": 8,
-}
-
-
-class RecordingBridge:
-    """A site with assets, and a device that keeps what it is told."""
-
-    def __init__(self, assets=None):
-        self.info = AdapterInfo("fake", "", "", True, frozenset(), LIMITS)
-        self.assets = assets or {}
-        self.uploads = 0
-        self.fail_upload = None
-        self.reason = ""
-        self.errors = []
-        self.pipelines = []
-        self.programs = []
-        self._handles = iter(range(1, 1 << 20))
-
-    async def request_device(self):
-        return self
-
-    async def fetch_asset(self, name, progress=None):
-        data = self.assets[name]
-        if isinstance(data, BaseException):
-            raise data
-        progress(len(data) // 2, len(data))
-        progress(len(data), len(data))
-        return memoryview(data)
-
-    def lost(self):
-        return self.reason
-
-    def create_buffer(self, size, label):
-        return next(self._handles)
-
-    def destroy_buffer(self, buffer):
-        pass
-
-    def write_buffer(self, buffer, offset, data):
-        self.uploads += 1
-        if self.uploads == self.fail_upload:
-            raise RuntimeError("the queue is gone")
-
-    def create_pipeline(self, label, wgsl, access):
-        self.pipelines.append(label)
-        return len(self.pipelines) - 1
-
-    def create_program(self, words):
-        self.programs.append(self._decode(list(words)))
-        return len(self.programs)
-
-    def submit_program(self, program, params):
-        pass
-
-    def destroy_program(self, program):
-        pass
-
-    async def synchronize(self):
-        errors, self.errors = self.errors, []
-        return errors
-
-    def _decode(self, words):
-        labels = []
-        while words:
-            labels.append(self.pipelines[words[0]])
-            del words[: 7 + 3 * words[6]]
-        return labels
 
 
 def pack(arrays):
@@ -122,14 +44,9 @@ MODEL_BYTES = sum(array.nbytes for array in ARRAYS.values())
 
 
 @pytest.fixture
-def bridge(monkeypatch):
-    monkeypatch.setattr(gpu_device, "_default", None)
-    return RecordingBridge(dict(ASSETS))
-
-
-@pytest.fixture
-def device(bridge):
-    return asyncio.run(gpu_device.request_device(bridge))
+def bridge(bridge):
+    bridge.assets = dict(ASSETS)
+    return bridge
 
 
 def load(**options):
@@ -259,7 +176,7 @@ def test_lost_device(bridge, model):
 def test_a_text_is_one_program(bridge, device, model):
     trace = asyncio.run(model.trace("Hello unable world!"))
     device.flush()
-    kernels = [label.split("/")[0] for label in bridge.programs[-1]]
+    kernels = [launch.label.split("/")[0] for launch in bridge.programs[-1]]
     layer = ["linear", "attention", "linear", "layer_norm", "linear", "linear", "layer_norm"]
     assert kernels == ["embedding", "layer_norm", *layer, *layer, "mean_pool"]
     assert trace.text == "Hello unable world!"

@@ -50,12 +50,15 @@ def linear(
     ------
     ValueError
         For a tensor of another shape or dtype, with gaps, destroyed, or on another device than `x`.
+    TypeError
+        For anything that is no Tensor.
     """
     if activation not in (None, "gelu"):
         raise ValueError(f'activation: expected "gelu" or None, got {activation!r}')
     _check_rank("x", x, 1)
     inner = x.shape[-1]
-    columns = weight.shape[-1] if isinstance(weight, Tensor) and weight.ndim else 0
+    _check_rank("weight", weight, 2)
+    columns = weight.shape[1]
     inputs = {"x": x, "weight": weight}
     shapes = {"x": x.shape, "weight": (inner, columns)}
     if bias is not None:
@@ -246,16 +249,21 @@ def _run(
 
 
 def _check_rank(name: str, tensor: Tensor, axes: int) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a Tensor, got {type(tensor).__name__}")
+    _check_tensor(name, tensor)
     if tensor.ndim < axes:
         raise ValueError(f"{name}: expected at least {axes} dimensions, got shape {list(tensor.shape)}")
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a Tensor, got {type(value).__name__}")
 
 
 def _check(inputs: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
     """Raise unless every input is a live, packed float32 tensor of its shape on the first one's device."""
     device = next(iter(inputs.values())).device
     for name, tensor in inputs.items():
+        _check_tensor(name, tensor)
         tensor.storage(name)
         if tensor.device is not device:
             raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {device}")
