@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 #: Longer words are not split but become [UNK]: the search takes time quadratic in the length.
@@ -23,6 +24,9 @@ MAX_WORD_CHARACTERS = 100
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _SPECIAL = re.compile("(" + "|".join(re.escape(token) for token in SPECIAL_TOKENS) + ")")
+
+#: What lies between the whitespace that surely separates; other whitespace is up to `_clean`.
+_RUN = re.compile("[^ \\t\\n\\r]+")
 
 #: Blocks of CJK ideographs. Hangul, Hiragana and Katakana are not among them: they are written in words.
 _CJK_RANGES = (
@@ -137,13 +141,16 @@ class WordPiece:
         return pieces
 
 
-def split_words(text: str) -> list[str]:
+def split_words(text: str) -> Iterator[str]:
     """Normalised words and punctuation marks of a text, in order; special tokens stay as they are."""
-    words: list[str] = []
     # With its one group, re.split puts the special tokens at the odd places.
     for number, part in enumerate(_SPECIAL.split(text)):
-        words += [part] if number % 2 else _split_plain(part)
-    return words
+        if number % 2:
+            yield part
+        else:
+            # Piece by piece, so that a text which gets truncated is not read to its end.
+            for run in _RUN.findall(part):
+                yield from _split_plain(run)
 
 
 def _split_plain(text: str) -> list[str]:
