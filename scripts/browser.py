@@ -16,6 +16,10 @@ FOUND = CACHE / "browser.txt"
 SYSTEM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
+# Playwright brings a Node of its own, which needs a library (libatomic) that a bare Debian lacks; ours runs.
+if node := shutil.which("node"):
+    os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", node)
+
 #: WebGPU on whatever there is (a software adapter too), exact timestamps, no traffic of the browser's own.
 FLAGS = [
     "--no-sandbox",
