@@ -55,10 +55,13 @@ GROUPS: dict[str, list[Callable[[], None]]] = {
 
 def commit() -> str:
     """What is checked: the commit and whether there are changes on top of it."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return described.stdout.strip() or "a tree without git"
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return "git is not installed"
+    return described.stdout.strip() or "not a git tree"
 
 
 def main() -> None:
