@@ -17,6 +17,7 @@ from py_attn.gpu.device import Device, default_device, request_device
 from py_attn.gpu.program import Program
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention import attention
+from py_attn.kernels.backward import attention_backward
 from py_attn.kernels.cache import KVCache
 from py_attn.kernels.decode import decode_attention, decode_partials
 from py_attn.kernels.weights import attention_weights
@@ -35,6 +36,7 @@ __all__ = [
     "Tensor",
     "WebGPUUnavailableError",
     "attention",
+    "attention_backward",
     "attention_weights",
     "decode_attention",
     "decode_partials",

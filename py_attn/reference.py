@@ -82,6 +82,42 @@ def attention_weights(
     return softmax(scores(q, k, problem, mask, kv_lengths))[0]
 
 
+def attention_backward(
+    grad_out: npt.ArrayLike,
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    mask: npt.ArrayLike | None = None,
+    causal: bool | str = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    kv_lengths: npt.ArrayLike | None = None,
+    layout: Layout = "BHSD",
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> tuple[Array, Array, Array]:
+    """Gradients of :func:`attention` with respect to query, key and value, by the chain rule."""
+    swap = check_layout(layout) == "BSHD"
+    d_out, q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (grad_out, query, key, value))
+    problem = resolve(q.shape, k.shape, v.shape, causal=causal, window=window, scale=scale, softcap=softcap)
+    m = problem.masking
+    p = softmax(scores(q, k, problem, mask, kv_lengths))[0]
+    dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
+    ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
+    if m.softcap:
+        raw = (q * m.scale) @ np.repeat(k, problem.group, axis=1).swapaxes(-1, -2)
+        ds = ds * (1 - np.tanh(raw / m.softcap) ** 2)
+    ds = ds * q.dtype.type(m.scale)
+    grouped = (problem.batch, problem.kv_heads, problem.group)
+    d_query = ds @ np.repeat(k, problem.group, axis=1)
+    d_key = (ds.swapaxes(-1, -2) @ q).reshape(*grouped, *k.shape[2:]).sum(axis=2)
+    d_value = (p.swapaxes(-1, -2) @ d_out).reshape(*grouped, *v.shape[2:]).sum(axis=2)
+    if swap:
+        d_query, d_key, d_value = (x.swapaxes(1, 2) for x in (d_query, d_key, d_value))
+    return d_query, d_key, d_value
+
+
 def decode_attention(
     query: npt.ArrayLike,
     keys: npt.ArrayLike,
@@ -128,7 +164,9 @@ def visible(problem: Problem, kv_lengths: npt.ArrayLike | None = None) -> npt.ND
     """[B, Sq, Sk]: which keys each query may see by length, causality and window."""
     m = problem.masking
     lengths = (
-        np.full(problem.batch, problem.keys) if kv_lengths is None else np.asarray(kv_lengths).astype(np.int64)
+        np.full(problem.batch, problem.keys)
+        if kv_lengths is None
+        else np.asarray(kv_lengths).astype(np.int64)
     )
     if lengths.shape != (problem.batch,) or (lengths < 0).any() or (lengths > problem.keys).any():
         raise ValueError(

@@ -11,6 +11,7 @@
 //## With `subgroups` the row maximum goes through shuffles among the TX invocations of a row, else
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/blocks.wgsl" import each
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -44,26 +45,11 @@ var<workgroup> tile_seen: atomic<u32>;
 var<workgroup> tile_live: u32;
 //# endif
 
-//## Run a block for each index below `count`.
-//# macro each(name, count)
-//# if unrolled
-//#   for n in range(count)
-{
-{{ caller(n ~ "u") }}
-}
-//#   endfor
-//# else
-for (var {{ name }} = 0u; {{ name }} < {{ count }}u; {{ name }}++) {
-{{ caller(name) }}
-}
-//# endif
-//# endmacro
-//##
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
 //# set combine = "max({}, {})" if op == "max" else "({} + {})"
 //# if subgroups
-//#   call(r) each("r", ROWS)
+//#   call(r) each("r", ROWS, unrolled)
 //#     for step in (1, 2, 4, 8, 16, 32)
 //#       if step < TX
     {{ values }}[{{ r }}] = {{ combine.format(values ~ "[" ~ r ~ "]", "subgroupShuffleXor(" ~ values ~ "[" ~ r ~ "], " ~ step ~ "u)") }};
@@ -71,11 +57,11 @@ for (var {{ name }} = 0u; {{ name }} < {{ count }}u; {{ name }}++) {
 //#     endfor
 //#   endcall
 //# else
-//#   call(r) each("r", ROWS)
+//#   call(r) each("r", ROWS, unrolled)
     row_values[(ty * ROWS + {{ r }}) * TX + tx] = {{ values }}[{{ r }}];
 //#   endcall
     workgroupBarrier();
-//#   call(r) each("r", ROWS)
+//#   call(r) each("r", ROWS, unrolled)
     {{ values }}[{{ r }}] = row_values[(ty * ROWS + {{ r }}) * TX];
     for (var x = 1u; x < TX; x++) {
       {{ values }}[{{ r }}] = {{ combine.format(values ~ "[" ~ r ~ "]", "row_values[(ty * ROWS + " ~ r ~ ") * TX + x]") }};
@@ -146,7 +132,7 @@ fn main(
   var q: array<vec4<f32>, ROWS>;
   var s: array<f32, ROWS * SCORES>;
   var sums: array<vec4<f32>, ROWS * COLUMNS>;
-//# call(r) each("r", ROWS)
+//# call(r) each("r", ROWS, unrolled)
   top[{{ r }}] = FLOOR;
 //# endcall
 
@@ -178,7 +164,7 @@ fn main(
     }
 //# endif
 
-//# call(n) each("n", ROWS * BK // TX)
+//# call(n) each("n", ROWS * BK // TX, unrolled)
     s[{{ n }}] = 0.0;
 //# endcall
     for (var depth = 0u; depth < D4; depth += DEPTH4) {
@@ -208,16 +194,16 @@ fn main(
 //# endif
       workgroupBarrier();
       for (var d = 0u; d < {{ "min(DEPTH4, D4 - depth)" if D4 % DEPTH4 else "DEPTH4" }}; d++) {
-//# call(r) each("r", ROWS)
+//# call(r) each("r", ROWS, unrolled)
 //#   if query_resident
         q[{{ r }}] = query_tile[(ty * ROWS + {{ r }}) * QUERY_PITCH + depth + d];
 //#   else
         q[{{ r }}] = stage[QUERY_STAGE + (ty * ROWS + {{ r }}) * QUERY_PITCH + d];
 //#   endif
 //# endcall
-//# call(n) each("n", BK // TX)
+//# call(n) each("n", BK // TX, unrolled)
         let k = stage[({{ n }} * TX + tx) * KEY_PITCH + d];
-//#   call(r) each("r", ROWS)
+//#   call(r) each("r", ROWS, unrolled)
         s[{{ r }} * SCORES + {{ n }}] += dot(q[{{ r }}], k);
 //#   endcall
 //# endcall
@@ -225,8 +211,8 @@ fn main(
     }
 
 //# macro shape(check)
-//# call(r) each("r", ROWS)
-//#   call(n) each("n", BK // TX)
+//# call(r) each("r", ROWS, unrolled)
+//#   call(n) each("n", BK // TX, unrolled)
 //#     if check
       let i = first_row + ty * ROWS + {{ r }};
       let j = u32(tile_key) + 4u * (tx + TX * ({{ n }} / 4u)) + {{ n }} % 4u;
@@ -245,25 +231,25 @@ fn main(
 //# endif
     }
 
-//# call(r) each("r", ROWS)
+//# call(r) each("r", ROWS, unrolled)
     high[{{ r }}] = top[{{ r }}];
-//#   call(n) each("n", BK // TX)
+//#   call(n) each("n", BK // TX, unrolled)
     high[{{ r }}] = max(high[{{ r }}], s[{{ r }} * SCORES + {{ n }}]);
 //#   endcall
 //# endcall
 {{ across_row("high", "max") }}
-//# call(r) each("r", ROWS)
+//# call(r) each("r", ROWS, unrolled)
     let higher = high[{{ r }}];
     let shrink = exp2(top[{{ r }}] - higher);
     top[{{ r }}] = higher;
     total[{{ r }}] *= shrink;
-//#   call(g) each("g", BK // (4 * TX))
+//#   call(g) each("g", BK // (4 * TX), unrolled)
     let at = {{ r }} * SCORES + 4u * {{ g }};
     let p = exp2(vec4<f32>(s[at], s[at + 1u], s[at + 2u], s[at + 3u]) - higher);
     total[{{ r }}] += (p.x + p.y) + (p.z + p.w);
     weights[(ty * ROWS + {{ r }}) * (BK / 4u) + {{ g }} * TX + tx] = p;
 //#   endcall
-//#   call(o) each("o", (DV4 + TX - 1) // TX)
+//#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     sums[{{ r }} * COLUMNS + {{ o }}] *= shrink;
 //#   endcall
 //# endcall
@@ -280,13 +266,13 @@ fn main(
       }
       workgroupBarrier();
       for (var k = 0u; k < VALUE_KEYS; k += 4u) {
-//# call(r) each("r", ROWS)
+//# call(r) each("r", ROWS, unrolled)
         q[{{ r }}] = weights[(ty * ROWS + {{ r }}) * (BK / 4u) + (part + k) / 4u];
 //# endcall
-//# call(c) each("c", 4)
-//#   call(o) each("o", (DV4 + TX - 1) // TX)
+//# call(c) each("c", 4, unrolled)
+//#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
         let v = stage[(k + {{ c }}) * DV4 + {{ o }} * TX + tx];
-//#     call(r) each("r", ROWS)
+//#     call(r) each("r", ROWS, unrolled)
         sums[{{ r }} * COLUMNS + {{ o }}] += q[{{ r }}][{{ c }}] * v;
 //#     endcall
 //#   endcall
@@ -299,12 +285,12 @@ fn main(
   workgroupBarrier();
 //# endif
 {{ across_row("total", "sum") }}
-//# call(r) each("r", ROWS)
+//# call(r) each("r", ROWS, unrolled)
   let i = first_row + ty * ROWS + {{ r }};
   if (i <= last_row) {
     let factor = select(0.0, 1.0 / total[{{ r }}], total[{{ r }}] > 0.0);
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
-//#   call(o) each("o", (DV4 + TX - 1) // TX)
+//#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
       out_put4(out_row + 4u * ({{ o }} * TX + tx), sums[{{ r }} * COLUMNS + {{ o }}] * factor);
     }

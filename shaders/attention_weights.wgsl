@@ -61,7 +61,7 @@ fn main(
       }
       let s = score(products, b, h, i, j, position, length);
       // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
-      let p = select(0.0, exp2(s - row_lse * LOG2_E), s >= FLOOR);
+      let p = select(0.0, exp2(fma(row_lse, -LOG2_E, s)), s >= FLOOR);
       pooled = {{ "max(pooled, p)" if pool == "max" else "pooled + p" }};
     }
   }

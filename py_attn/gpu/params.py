@@ -43,7 +43,9 @@ class ParamsLayout:
         offsets, codes, position = [], ["<"], 0
         for name, wgsl_type in fields.items():
             if wgsl_type not in _TYPES:
-                raise ValueError(f"{name}: expected a WGSL type out of {', '.join(_TYPES)}, got {wgsl_type!r}")
+                raise ValueError(
+                    f"{name}: expected a WGSL type out of {', '.join(_TYPES)}, got {wgsl_type!r}"
+                )
             code, count, align = _TYPES[wgsl_type]
             start = -(-position // align) * align
             codes.append("x" * (start - position) + code * count)

@@ -122,6 +122,10 @@ class Inputs:
         """Jinja2's ``mask_kind``: "none", "bool" or a float dtype."""
         return "none" if self.mask is None else self.mask.dtype
 
+    def as_bhsd(self, tensor: Tensor) -> Tensor:
+        """A tensor in the caller's layout seen as [B, H, S, D], and the other way round."""
+        return tensor.transpose(0, 2, 1, 3) if self.swapped else tensor
+
     def operands(self) -> list[Operand]:
         """Query, key and, where there is one, value."""
         return [self.query, self.key, *([self.value] if self.value else [])]
@@ -152,7 +156,9 @@ class Inputs:
     def tensors(self) -> list[tuple[str, Tensor]]:
         """The inputs by name in the order of :meth:`bindings`."""
         found = [(x.name, x.tensor) for x in self.operands()]
-        found += [(name, t) for name, t in (("mask", self.mask), ("kv_lengths", self.lengths)) if t is not None]
+        found += [
+            (name, t) for name, t in (("mask", self.mask), ("kv_lengths", self.lengths)) if t is not None
+        ]
         return found
 
 
@@ -212,6 +218,26 @@ def prepare(
     )
 
 
+def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:
+    """An output seen as [B, H, S, D], lying in the caller's layout, its rows padded to whole vec4s."""
+    batch, heads, rows, dim = shape
+    lying = (batch, rows, heads, dim) if inputs.swapped else (batch, heads, rows, dim)
+    return inputs.as_bhsd(inputs.device.empty(lying, dtype, pitch=pad4(dim)))
+
+
+def check_lse(lse: object, inputs: Inputs) -> Tensor:
+    """The LSE [B, Hq, Sq] as a float32 tensor."""
+    p = inputs.problem
+    expected = (p.batch, p.heads, p.queries)
+    shape = shape_of("lse", lse)
+    if tuple(shape) != expected:
+        raise ValueError(f"lse: expected [B, Hq, Sq] = {list(expected)}, got {list(shape)}")
+    tensor = float_tensor("lse", lse, inputs.device)
+    if tensor.dtype != "float32":
+        raise TypeError(f"lse: expected float32, got {tensor.dtype}")
+    return tensor
+
+
 def _mask_tensor(mask: object, device: Device) -> Tensor | None:
     if mask is None:
         return None
@@ -238,7 +264,9 @@ def _check_lengths(kv_lengths: object, problem: Problem) -> object:
                 f"kv_lengths: expected values from 0 to the {problem.keys} keys, got {lengths.tolist()}"
             )
     if shape != (problem.batch,):
-        raise ValueError(f"kv_lengths: expected shape [{problem.batch}], one a batch element, got {list(shape)}")
+        raise ValueError(
+            f"kv_lengths: expected shape [{problem.batch}], one a batch element, got {list(shape)}"
+        )
     return kv_lengths
 
 
@@ -284,6 +312,4 @@ def _broadcast_strides(mask: Tensor | None) -> Sequence[int]:
 
 
 OUTPUT_PARAMS = {"value_strides": "vec4<u32>", "out_strides": "vec4<u32>", "value_first": "u32"}
-ATTENTION_PARAMS = ParamsLayout(
-    **SCORE_PARAMS, **OUTPUT_PARAMS, rows="u32", tiles="u32"
-)
+ATTENTION_PARAMS = ParamsLayout(**SCORE_PARAMS, **OUTPUT_PARAMS, rows="u32", tiles="u32")

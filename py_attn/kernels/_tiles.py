@@ -78,7 +78,12 @@ class Tile:
 
 # What is tried in turn, largest first. A software adapter pays for every byte of workgroup memory when
 # it compiles (SwiftShader clears it with one store each) and gains nothing from large tiles.
-_HARDWARE = {"tx": (16, 8, 4), "ty": (16, 8, 4, 2), "keys": (64, 32, 16), "stage": ((8, 16), (4, 16), (4, 8), (2, 4))}
+_HARDWARE = {
+    "tx": (16, 8, 4),
+    "ty": (16, 8, 4, 2),
+    "keys": (64, 32, 16),
+    "stage": ((8, 16), (4, 16), (4, 8), (2, 4)),
+}
 _SOFTWARE = {"tx": (4,), "ty": (8, 4, 2), "keys": (16,), "stage": ((4, 8), (2, 4))}
 
 

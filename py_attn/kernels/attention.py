@@ -15,6 +15,7 @@ from py_attn.kernels._inputs import (
     Inputs,
     output_type,
     pad4,
+    padded_output,
     prepare,
     score_params,
 )
@@ -98,23 +99,13 @@ def attention(
         layout=layout,
     )
     chosen, tile = choose_variant(inputs, variant)
-    out = _output(inputs)
     p = inputs.problem
+    out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
     lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
     if out.size:
         _dispatch(inputs, chosen, tile, out, lse)
-    result = out.transpose(0, 2, 1, 3) if inputs.swapped else out
+    result = inputs.as_bhsd(out)
     return (result, lse) if return_lse else result
-
-
-def _output(inputs: Inputs) -> Tensor:
-    """The output seen as [B, Hq, Sq, Dv], its rows padded to multiples of 4 elements."""
-    p = inputs.problem
-    dtype, pitch = inputs.query.tensor.dtype, pad4(p.value_head_dim)
-    if inputs.swapped:
-        out = inputs.device.empty((p.batch, p.queries, p.heads, p.value_head_dim), dtype, pitch=pitch)
-        return out.transpose(0, 2, 1, 3)
-    return inputs.device.empty((p.batch, p.heads, p.queries, p.value_head_dim), dtype, pitch=pitch)
 
 
 def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:

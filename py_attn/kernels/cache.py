@@ -142,7 +142,9 @@ class KVCache:
     def _write(self, source: Operand, cache: Tensor, count: int, first_slot: int) -> None:
         bound = self.device.bind(source.tensor, "key")
         target = self.device.bind(cache, "cache")
-        shader = _append_shader(source.binding, source.tensor.dtype, source.packed, cache.dtype, cache.shape[3])
+        shader = _append_shader(
+            source.binding, source.tensor.dtype, source.packed, cache.dtype, cache.shape[3]
+        )
         params = _PARAMS.pack(
             source_strides=source.strides,
             source_first=bound.first,

@@ -14,7 +14,7 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import SCORE_PARAMS, Inputs, float_tensor, prepare, score_params
+from py_attn.kernels._inputs import SCORE_PARAMS, Inputs, check_lse, prepare, score_params
 
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
@@ -119,7 +119,7 @@ def attention_weights(
     if maximum <= 0:
         raise ValueError(f"color_max: expected a number > 0, got {maximum}")
     palette = None if colormap is None else _palette(device, colormap)
-    row_lse = _check_lse(lse, inputs)
+    row_lse = check_lse(lse, inputs)
     out = device.empty((p.batch, len(chosen), height, width), "uint32" if palette else "float32")
     if not out.size:
         return out
@@ -186,17 +186,6 @@ def _check_size(size: object, rows: int, columns: int) -> tuple[int, int]:
         raise ValueError(f"size: expected (height, width), got {size!r}")
     height, width = (check_positive("size", n) for n in size)
     return (height, width) if rows and columns else (0, 0)
-
-
-def _check_lse(lse: object, inputs: Inputs) -> Tensor:
-    tensor = float_tensor("lse", lse, inputs.device)
-    p = inputs.problem
-    expected = (p.batch, p.heads, p.queries)
-    if tensor.shape != expected:
-        raise ValueError(f"lse: expected [B, Hq, Sq] = {list(expected)}, got {list(tensor.shape)}")
-    if tensor.dtype != "float32":
-        raise TypeError(f"lse: expected float32, got {tensor.dtype}")
-    return tensor
 
 
 def _palette(device: Device, colormap: str) -> Tensor:

@@ -1,0 +1,243 @@
+"""Gradients of attention, recomputed from the LSE (FlashAttention-2, Dao, arXiv 2307.08691)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+from py_attn.arguments import Layout, Window
+from py_attn.gpu.params import ParamsLayout
+from py_attn.gpu.shader import Binding, Shader, render
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels._inputs import (
+    SCORE_PARAMS,
+    Inputs,
+    Operand,
+    check_lse,
+    float_tensor,
+    operand,
+    output_type,
+    pad4,
+    padded_output,
+    prepare,
+    score_params,
+    shape_of,
+)
+from py_attn.kernels._tiles import Tile, choose_tile
+
+_DELTA_PARAMS = ParamsLayout(
+    grad_strides="vec4<u32>",
+    out_strides="vec4<u32>",
+    grad_first="u32",
+    out_first="u32",
+    heads="u32",
+    queries="u32",
+    rows="u32",
+)
+_COMMON = {
+    **SCORE_PARAMS,
+    "value_strides": "vec4<u32>",
+    "grad_strides": "vec4<u32>",
+    "lse_strides": "vec4<u32>",
+    "value_first": "u32",
+    "grad_first": "u32",
+    "lse_first": "u32",
+    "tiles": "u32",
+    "grad_scale": "f32",
+}
+_QUERY_PARAMS = ParamsLayout(**_COMMON, d_query_strides="vec4<u32>")
+_KEY_PARAMS = ParamsLayout(**_COMMON, d_key_strides="vec4<u32>", d_value_strides="vec4<u32>")
+_DELTA_WORKGROUP = 64
+
+
+def attention_backward(
+    grad_out: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    out: Any,
+    lse: Any,
+    *,
+    mask: Any = None,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    kv_lengths: Any = None,
+    layout: Layout = "BHSD",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of :func:`attention` with respect to query, key and value.
+
+    The probabilities are recomputed tile by tile from the LSE. Each gradient has one workgroup that
+    writes it, so there are no atomics and results are the same from run to run; with grouped heads,
+    those of key and value are summed over the group. The keywords must be those of the forward call.
+
+    Parameters
+    ----------
+    grad_out : Tensor or array_like
+        Gradient of the output, [B, Hq, Sq, Dv] (or "BSHD").
+    query, key, value : Tensor or array_like
+        As in :func:`attention`.
+    out, lse : Tensor or array_like
+        What :func:`attention` returned with ``return_lse=True``.
+
+    Returns
+    -------
+    d_query, d_key, d_value : Tensor
+        Shaped and typed like query, key and value.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an argument that does not fit.
+    """
+    inputs = prepare(
+        query,
+        key,
+        value,
+        mask=mask,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        kv_lengths=kv_lengths,
+        layout=layout,
+    )
+    p = inputs.problem
+    out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
+    grad = _output_like("grad_out", grad_out, out_shape, inputs)
+    result = _output_like("out", out, out_shape, inputs)
+    row_lse = check_lse(lse, inputs)
+    d_query, d_key, d_value = (
+        padded_output(inputs, x.tensor.shape, x.tensor.dtype) for x in inputs.operands()
+    )
+    delta = _delta(inputs, grad, result)
+    backward = _Backward(inputs, grad, row_lse, delta)
+    if d_query.size:
+        backward.dispatch("query", p.queries, p.heads, {"d_query": d_query})
+    if d_key.size:
+        backward.dispatch("key", p.keys, p.kv_heads, {"d_key": d_key, "d_value": d_value})
+    return inputs.as_bhsd(d_query), inputs.as_bhsd(d_key), inputs.as_bhsd(d_value)
+
+
+def _output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inputs) -> Operand:
+    shape = shape_of(name, value)
+    wanted = (expected[0], expected[2], expected[1], expected[3]) if inputs.swapped else expected
+    if tuple(shape) != wanted:
+        raise ValueError(f"{name}: expected the output's shape {list(wanted)}, got {list(shape)}")
+    tensor = float_tensor(name, value, inputs.device)
+    return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
+
+
+def _delta(inputs: Inputs, grad: Operand, out: Operand) -> Tensor:
+    """Σ grad·out of every row, [B, Hq, Sq] float32."""
+    p, device = inputs.problem, inputs.device
+    delta = device.empty((p.batch, p.heads, p.queries))
+    if not delta.size:
+        return delta
+    bound = [
+        device.bind(grad.tensor, "grad_out"),
+        device.bind(out.tensor, "out"),
+        device.bind(delta, "delta"),
+    ]
+    constants = {
+        "grad_dtype": grad.tensor.dtype,
+        "grad_packed": grad.packed,
+        "out_dtype": out.tensor.dtype,
+        "out_packed": out.packed,
+        "dtypes": (grad.tensor.dtype, out.tensor.dtype),
+        "DV": p.value_head_dim,
+        "DV4": pad4(p.value_head_dim) // 4,
+        "WORKGROUP": _DELTA_WORKGROUP,
+    }
+    shader = _render_delta((grad.binding, out.binding), tuple(constants.items()))
+    params = _DELTA_PARAMS.pack(
+        grad_strides=grad.strides,
+        out_strides=out.strides,
+        grad_first=bound[0].first,
+        out_first=bound[1].first,
+        heads=p.heads,
+        queries=p.queries,
+        rows=delta.size,
+    )
+    device.dispatch(shader, params, bound, device.grid(-(-delta.size // _DELTA_WORKGROUP), "query"))
+    return delta
+
+
+class _Backward:
+    """What the two passes share."""
+
+    def __init__(self, inputs: Inputs, grad: Operand, lse: Tensor, delta: Tensor) -> None:
+        self.inputs = inputs
+        self.grad = grad
+        self.lse = lse
+        self.delta = delta
+
+    def dispatch(self, side: str, rows: int, heads: int, outputs: dict[str, Tensor]) -> None:
+        """One pass: ``side`` owns the rows."""
+        inputs, p, device = self.inputs, self.inputs.problem, self.inputs.device
+        d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
+        accumulated = d4 if side == "query" else d4 + dv4
+        tile = choose_tile(rows, d4, accumulated, device.info.limits, 0, device.info.software)
+        if tile is None:
+            allowed = device.info.limits["maxComputeWorkgroupStorageSize"]
+            raise ValueError(
+                f"query: the backward pass with head dims {p.head_dim} and {p.value_head_dim} needs more "
+                f"workgroup memory than the {allowed:,} bytes of {device.info}"
+            )
+        named = [*inputs.tensors(), ("grad", self.grad.tensor), ("lse", self.lse), ("delta", self.delta)]
+        named += outputs.items()
+        bound = {name: device.bind(tensor, name) for name, tensor in named}
+        tiles = -(-rows // tile.queries)
+        assert inputs.value is not None
+        params = (_QUERY_PARAMS if side == "query" else _KEY_PARAMS).pack(
+            **score_params(inputs, {name: buffer.first for name, buffer in bound.items()}),
+            value_strides=inputs.value.strides,
+            grad_strides=self.grad.strides,
+            lse_strides=(*self.lse.strides, 0),
+            value_first=bound["value"].first,
+            grad_first=bound["grad"].first,
+            lse_first=bound["lse"].first,
+            tiles=tiles,
+            grad_scale=p.masking.scale,
+            **{f"{name}_strides": tensor.strides for name, tensor in outputs.items()},
+        )
+        constants = inputs.constants() | {
+            "grad_dtype": self.grad.tensor.dtype,
+            "grad_packed": self.grad.packed,
+            "dtypes": tuple(sorted({*inputs.constants()["dtypes"], self.grad.tensor.dtype})),  # type: ignore[misc]
+            "DV": p.value_head_dim,
+            "DV4": dv4,
+            "side": side,
+            "unrolled": not device.info.software,
+        }
+        bindings = [*inputs.bindings(), self.grad.binding, Binding("lse", "f32"), Binding("delta", "f32")]
+        bindings += [Binding(name, output_type(t.dtype), writes=True) for name, t in outputs.items()]
+        shader = _render_backward(side, tile, tuple(bindings), tuple(constants.items()))
+        device.dispatch(shader, params, list(bound.values()), device.grid(tiles * heads * p.batch, "query"))
+
+
+@functools.lru_cache(maxsize=64)
+def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
+    return render(
+        "backward_delta.wgsl",
+        "backward_delta",
+        "rows",
+        params=_DELTA_PARAMS,
+        bindings=(*inputs, Binding("delta", "f32", writes=True)),
+        constants=dict(constants),
+    )
+
+
+@functools.lru_cache(maxsize=128)
+def _render_backward(
+    side: str, tile: Tile, bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]
+) -> Shader:
+    return render(
+        "attention_backward.wgsl",
+        "attention_backward",
+        side,
+        params=_QUERY_PARAMS if side == "query" else _KEY_PARAMS,
+        bindings=bindings,
+        constants=dict(constants) | tile.constants(),
+    )

@@ -1,0 +1,25 @@
+//## delta = Σ_d d_out·out of every query row, which the softmax's gradient subtracts.
+//# from "lib/storage.wgsl" import reader, half_types
+{{ half_types(dtypes) }}
+{{ reader("grad", grad_dtype, grad_packed, DV) }}
+{{ reader("out", out_dtype, out_packed, DV) }}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let row = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local;
+  if (row >= params.rows) {
+    return;
+  }
+  let place = vec3<u32>(row / params.queries / params.heads, row / params.queries % params.heads, row % params.queries);
+  let grad_row = params.grad_first + dot(params.grad_strides.xyz, place);
+  let out_row = params.out_first + dot(params.out_strides.xyz, place);
+  var sum = 0.0;
+  for (var d = 0u; d < 4u * DV4; d += 4u) {
+    sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out_at4(out_row, params.out_strides.w, d));
+  }
+  delta[row] = sum;
+}
