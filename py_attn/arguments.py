@@ -25,7 +25,8 @@ class Masking:
 
     ``window_left`` and ``window_right`` count keys before and after the query's position, both
     inclusive; ``None`` is unbounded. Causal masking is already folded into ``window_right``.
-    ``top_left`` says that query i stands at key i, else it stands at key i + Sk - Sq.
+    ``top_left`` says that query i stands at key i, else it stands at key i + Sk - Sq. A query offset is
+    folded into the window too, so a side can be negative.
     """
 
     window_left: int | None
@@ -132,7 +133,14 @@ def check_head_dim(name: str, head_dim: int) -> None:
         raise ValueError(f"{name}: expected a head dim from 1 to {MAX_HEAD_DIM}, got {head_dim}")
 
 
-def resolve_masking(causal: object, window: object, scale: object, softcap: object, head_dim: int) -> Masking:
+def resolve_masking(
+    causal: object,
+    window: object,
+    scale: object,
+    softcap: object,
+    head_dim: int,
+    query_offset: object = None,
+) -> Masking:
     """Check and normalise the masking keywords.
 
     Raises
@@ -149,6 +157,13 @@ def resolve_masking(causal: object, window: object, scale: object, softcap: obje
         right = 0
     else:
         raise ValueError(f'causal: expected False, True, "bottom-right" or "top-left", got {causal!r}')
+    if query_offset is not None:
+        offset = check_int("query_offset", query_offset)
+        if top_left:
+            raise ValueError('query_offset: causal="top-left" is query_offset=0 already; give one of the two')
+        top_left = True
+        left = None if left is None else left - offset
+        right = None if right is None else right + offset
     factor = 1.0 / math.sqrt(head_dim) if scale is None else check_real("scale", scale)
     return Masking(left, right, top_left, factor, check_softcap(softcap))
 
@@ -162,6 +177,7 @@ def resolve(
     window: object = None,
     scale: object = None,
     softcap: object = None,
+    query_offset: object = None,
 ) -> Problem:
     """Check the shapes of query [B,Hq,Sq,D], key [B,Hkv,Sk,D] and value [B,Hkv,Sk,Dv], and the masking.
 
@@ -195,7 +211,7 @@ def resolve(
         raise ValueError(
             f"query: expected heads to be a multiple of the {kv_heads} key/value heads, got {heads} heads"
         )
-    masking = resolve_masking(causal, window, scale, softcap, head_dim)
+    masking = resolve_masking(causal, window, scale, softcap, head_dim, query_offset)
     return Problem(batch, heads, kv_heads, queries, keys, head_dim, value_dim, masking)
 
 

@@ -6,6 +6,7 @@ the tests: a kernel may be at most twice as far from float64 as plain numpy of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     kv_lengths: npt.ArrayLike | None = None,
+    query_offset: int | None = None,
     layout: Layout = "BHSD",
     return_lse: bool = False,
     compute_dtype: npt.DTypeLike = np.float64,
@@ -54,7 +56,16 @@ def attention(
     """
     swap = check_layout(layout) == "BSHD"
     q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (query, key, value))
-    problem = resolve(q.shape, k.shape, v.shape, causal=causal, window=window, scale=scale, softcap=softcap)
+    problem = resolve(
+        q.shape,
+        k.shape,
+        v.shape,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        query_offset=query_offset,
+    )
     s = scores(q, k, problem, mask, kv_lengths)
     p, lse = softmax(s)
     out = p @ np.repeat(v, problem.group, axis=1)
@@ -72,13 +83,23 @@ def attention_weights(
     scale: float | None = None,
     softcap: float | None = None,
     kv_lengths: npt.ArrayLike | None = None,
+    query_offset: int | None = None,
     layout: Layout = "BHSD",
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Array:
     """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with."""
     swap = check_layout(layout) == "BSHD"
     q, k = (_to_bhsd(x, swap, compute_dtype) for x in (query, key))
-    problem = resolve(q.shape, k.shape, None, causal=causal, window=window, scale=scale, softcap=softcap)
+    problem = resolve(
+        q.shape,
+        k.shape,
+        None,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        query_offset=query_offset,
+    )
     return softmax(scores(q, k, problem, mask, kv_lengths))[0]
 
 
@@ -146,7 +167,7 @@ def decode_attention(
 def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
     """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h)."""
     rows, columns = (_cells(n, cells) for n, cells in zip(weights.shape[-2:], size, strict=True))
-    reduce = {"max": np.max, "mean": np.mean}[mode]
+    reduce: Callable[..., Array] = {"max": np.max, "mean": np.mean}[mode]
     return np.stack(
         [
             np.stack([reduce(weights[..., r0:r1, c0:c1], axis=(-2, -1)) for c0, c1 in columns], axis=-1)
@@ -208,7 +229,8 @@ def scores(
             hidden = hidden | ~mask
         else:
             s = s + mask.astype(dtype)
-    return np.where(hidden, dtype.type(-np.inf), s)
+    masked: Array = np.where(hidden, dtype.type(-np.inf), s)
+    return masked
 
 
 def softmax(s: Array) -> tuple[Array, Array]:
@@ -222,5 +244,5 @@ def softmax(s: Array) -> tuple[Array, Array]:
 
 
 def _to_bhsd(x: npt.ArrayLike, swap: bool, dtype: npt.DTypeLike) -> Array:
-    array = np.asarray(x).astype(dtype)
+    array: Array = np.asarray(x).astype(dtype)
     return array.swapaxes(1, 2) if swap and array.ndim == 4 else array

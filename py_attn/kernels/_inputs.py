@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -93,13 +94,14 @@ def float_tensor(name: str, value: object, device: Device) -> Tensor:
     return tensor
 
 
-def shape_of(name: str, value: object) -> tuple[int, ...]:
+def shape_of(name: str, value: Any) -> tuple[int, ...]:
     """The shape of a tensor or array, without uploading it."""
     if isinstance(value, Tensor):
         value.storage(name)
         return value.shape
     try:
-        return np.shape(value)  # type: ignore[arg-type]
+        shape: tuple[int, ...] = np.shape(value)
+        return shape
     except ValueError as error:
         raise TypeError(f"{name}: expected a Tensor or an array ({error})") from None
 
@@ -173,6 +175,7 @@ def prepare(
     scale: object = None,
     softcap: object = None,
     kv_lengths: object = None,
+    query_offset: object = None,
     layout: object = "BHSD",
 ) -> Inputs:
     """Check everything, then upload what is not on the device yet.
@@ -196,6 +199,7 @@ def prepare(
         window=window,
         scale=scale,
         softcap=softcap,
+        query_offset=query_offset,
     )
     if max(problem.queries, problem.keys) >= UNBOUNDED:
         raise ValueError(f"key: expected fewer than {UNBOUNDED:,} queries and keys")
@@ -295,13 +299,17 @@ def masking_params(masking: Masking) -> dict[str, object]:
     """The params of a masking: window, alignment and the scales in units of log2."""
     cap = masking.softcap
     return {
-        "window_left": UNBOUNDED if masking.window_left is None else min(masking.window_left, UNBOUNDED),
-        "window_right": UNBOUNDED if masking.window_right is None else min(masking.window_right, UNBOUNDED),
+        "window_left": _bounded(masking.window_left),
+        "window_right": _bounded(masking.window_right),
         "top_left": int(masking.top_left),
         "query_scale": masking.scale / cap if cap else masking.scale * LOG2_E,
         "score_scale": cap * LOG2_E,
         "empty_lse": -math.inf,
     }
+
+
+def _bounded(side: int | None) -> int:
+    return UNBOUNDED if side is None else max(-UNBOUNDED, min(side, UNBOUNDED))
 
 
 def _broadcast_strides(mask: Tensor | None) -> Sequence[int]:

@@ -37,6 +37,7 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     kv_lengths: Any = None,
+    query_offset: int | None = None,
     layout: Layout = "BHSD",
     variant: Variant = "auto",
     return_lse: bool = False,
@@ -68,6 +69,8 @@ def attention(
         c > 0 turns a score s into c·tanh(s/c) before the mask (Gemma 2, arXiv 2408.00118).
     kv_lengths : Tensor or array_like of int, optional
         [B] valid keys per batch element. A Tensor's values are clamped to 0 … Sk on the GPU.
+    query_offset : int, optional
+        Query i stands at key i + query_offset, however many keys there are.
     layout : str
         "BHSD" or "BSHD", for query, key, value and output alike.
     variant : str
@@ -96,6 +99,7 @@ def attention(
         scale=scale,
         softcap=softcap,
         kv_lengths=kv_lengths,
+        query_offset=query_offset,
         layout=layout,
     )
     chosen, tile = choose_variant(inputs, variant)
