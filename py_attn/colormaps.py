@@ -43,7 +43,7 @@ def table(name: str) -> Pixels:
 
 def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0) -> Array:
     """Where values from 0 to ``maximum`` lie on the colour scale, from 0 to 1."""
-    share = np.clip(np.asarray(values, np.float32) / np.float32(maximum), 0, 1)
+    share: Array = np.clip(np.asarray(values, np.float32) / np.float32(maximum), 0, 1)
     if scale == "sqrt":
         return np.sqrt(share)
     if scale == "log":
@@ -68,6 +68,10 @@ def legend(colormap: str, scale: str) -> dict[str, object]:
     dict
         ``rgba``: uint8 [256·4]; ``ticks``: list of {"value", "at"} for a maximum of 1.
     """
-    values = {"linear": [0, 0.25, 0.5, 0.75, 1], "sqrt": [0, 0.05, 0.25, 0.5, 1], "log": [1e-4, 1e-3, 0.01, 0.1, 1]}
+    values = {
+        "linear": [0, 0.25, 0.5, 0.75, 1],
+        "sqrt": [0, 0.05, 0.25, 0.5, 1],
+        "log": [1e-4, 1e-3, 0.01, 0.1, 1],
+    }
     ticks = [{"value": float(v), "at": float(position(v, scale))} for v in values[scale]]
     return {"rgba": table(colormap).reshape(-1), "ticks": ticks}

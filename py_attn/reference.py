@@ -6,7 +6,6 @@ the tests: a kernel may be at most twice as far from float64 as plain numpy of i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -167,7 +166,7 @@ def decode_attention(
 def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
     """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h)."""
     rows, columns = (_cells(n, cells) for n, cells in zip(weights.shape[-2:], size, strict=True))
-    reduce: Callable[..., Array] = {"max": np.max, "mean": np.mean}[mode]
+    reduce: Any = {"max": np.max, "mean": np.mean}[mode]
     return np.stack(
         [
             np.stack([reduce(weights[..., r0:r1, c0:c1], axis=(-2, -1)) for c0, c1 in columns], axis=-1)

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import js  # type: ignore[import-not-found]
-from pyodide.ffi import JsException, create_proxy  # type: ignore[import-not-found]
+import js
+from pyodide.ffi import JsException, create_proxy
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu.bridge import AdapterInfo, BridgeError, Progress, RawTiming

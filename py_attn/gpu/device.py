@@ -139,7 +139,11 @@ class Device:
         storage = self._allocate(carried.nbytes, name)
         result = Tensor(storage, kind, carried.shape, contiguous_strides(carried.shape))
         if carried.nbytes:
-            self._write(storage.handle, carried.reshape(-1).view(np.uint8))
+            try:
+                self._write(storage.handle, carried.reshape(-1).view(np.uint8))
+            except BaseException:
+                storage.free()
+                raise
         return result
 
     def empty(self, shape: Sequence[int], dtype: str = "float32", *, pitch: int | None = None) -> Tensor:

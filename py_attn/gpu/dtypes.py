@@ -72,12 +72,12 @@ def encode(array: Array, dtype: DType, name: str) -> Array:
         raise TypeError(f"{name}: expected numbers or booleans, got an array of dtype {array.dtype}")
     if dtype.name == "bfloat16":
         if array.dtype.name == "bfloat16":
-            return np.ascontiguousarray(array.view(np.uint16))
+            return np.asarray(array.view(np.uint16), order="C")
         return to_bfloat16_bits(array)
     if not dtype.floating:
         _check_integers(array, dtype, name)
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=dtype.carrier)
+        return np.asarray(array, dtype=dtype.carrier, order="C")
 
 
 def _check_integers(array: Array, dtype: DType, name: str) -> None:
@@ -100,7 +100,7 @@ def decode(carried: Array, dtype: DType) -> Array:
 def to_bfloat16_bits(array: Array) -> npt.NDArray[np.uint16]:
     """Round to bfloat16, to nearest even, and return its bits; NaN stays NaN."""
     with np.errstate(over="ignore"):
-        single = np.ascontiguousarray(array, dtype=np.float32)
+        single = np.asarray(array, dtype=np.float32, order="C")
     bits = single.view(np.uint32)
     rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 # Registers for one invocation's outputs, in vec4s; beyond this compilers spill.
 _MAX_OUTPUTS = 32
@@ -54,16 +54,15 @@ class Tile:
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
-        values = asdict(self)
         return {
-            "TX": values["tx"],
-            "ROWS": values["rows"],
+            "TX": self.tx,
+            "ROWS": self.rows,
             "BQ": self.queries,
-            "BK": values["keys"],
-            "DEPTH4": values["depth4"],
-            "VALUE_KEYS": values["value_keys"],
+            "BK": self.keys,
+            "DEPTH4": self.depth4,
+            "VALUE_KEYS": self.value_keys,
             "WORKGROUP": self.tx * self.ty,
-            "query_resident": values["query_resident"],
+            "query_resident": self.query_resident,
         }
 
     def fits(self, d4: int, dv4: int, subgroups: bool, limits: Mapping[str, int]) -> bool:
@@ -76,15 +75,20 @@ class Tile:
         )
 
 
-# What is tried in turn, largest first. A software adapter pays for every byte of workgroup memory when
-# it compiles (SwiftShader clears it with one store each) and gains nothing from large tiles.
-_HARDWARE = {
-    "tx": (16, 8, 4),
-    "ty": (16, 8, 4, 2),
-    "keys": (64, 32, 16),
-    "stage": ((8, 16), (4, 16), (4, 8), (2, 4)),
-}
-_SOFTWARE = {"tx": (4,), "ty": (8, 4, 2), "keys": (16,), "stage": ((4, 8), (2, 4))}
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """What is tried in turn, largest first; ``stage`` pairs depth4 and value_keys."""
+
+    tx: tuple[int, ...]
+    ty: tuple[int, ...]
+    keys: tuple[int, ...]
+    stage: tuple[tuple[int, int], ...]
+
+
+_HARDWARE = _Choices((16, 8, 4), (16, 8, 4, 2), (64, 32, 16), ((8, 16), (4, 16), (4, 8), (2, 4)))
+# A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
+# with one store each) and gains nothing from large tiles.
+_SOFTWARE = _Choices((4,), (8, 4, 2), (16,), ((4, 8), (2, 4)))
 
 
 def choose_tile(
@@ -108,7 +112,7 @@ def choose_tile(
     subgroups = subgroup_min_size > 0
     choices = _SOFTWARE if software else _HARDWARE
     for tx, ty, rows, keys, (depth4, value_keys) in itertools.product(
-        choices["tx"], choices["ty"], (4, 2, 1), choices["keys"], choices["stage"]
+        choices.tx, choices.ty, (4, 2, 1), choices.keys, choices.stage
     ):
         too_wide = (subgroups and tx > subgroup_min_size) or (tx > 4 and tx >= 2 * dv4)
         too_tall = ty * rows > 8 and ty * rows >= 2 * queries
