@@ -1,6 +1,7 @@
 //## Attention weights of a window of rows and columns, recomputed from query, key and the rows' LSE:
 //## exp(score - lse), pooled to fewer cells where asked, as numbers or as colours. One invocation a
 //## cell; a cell covers rows floor(c·R/h) to ceil((c+1)·R/h), so that none is left out.
+//## With `scores` the scores themselves, -inf where hidden, a cell each.
 //# from "lib/storage.wgsl" import reader, half_types
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -44,12 +45,17 @@ fn main(
   var pooled = 0.0;
   for (var r = cell_begin(y, params.height, params.rows); r < cell_end(y, params.height, params.rows); r++) {
     let i = params.row_begin + r * params.row_step;
+//# if not scores
     let row_lse = lse[params.lse_first + dot(params.lse_strides.xyz, vec3<u32>(b, h, i))];
+//# endif
     let query_row = query_head + i * params.query_strides.z;
     for (var c = cell_begin(x, params.width, params.columns); c < cell_end(x, params.width, params.columns); c++) {
       let j = params.column_begin + c * params.column_step;
       let position = i32(i) + shift;
       if (!in_window(position, i32(j), length)) {
+//# if scores
+        pooled = params.empty_lse;
+//# endif
         continue;
       }
       let key_row = key_head + j * params.key_strides.z;
@@ -59,10 +65,18 @@ fn main(
           query_at4(query_row, params.query_strides.w, d) * params.query_scale,
           key_at4(key_row, params.key_strides.w, d));
       }
+//# if scores
+      // Not from score(), which raises what a mask lowers below FLOOR.
+      pooled = shaped(products) * LN_2{{ " + mask_value(b, h, i, j)" if mask_kind not in ("none", "bool") }};
+//#   if mask_kind != "none"
+      pooled = select(params.empty_lse, pooled, mask_allows(b, h, i, j));
+//#   endif
+//# else
       let s = score(products, b, h, i, j, position, length);
       // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
       let p = select(0.0, exp2(fma(row_lse, -LOG2_E, s)), s >= FLOOR);
       pooled = {{ "max(pooled, p)" if pool == "max" else "pooled + p" }};
+//# endif
     }
   }
 //# if pool == "mean"

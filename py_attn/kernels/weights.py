@@ -56,6 +56,7 @@ def attention_weights(
     scale: float | None = None,
     softcap: float | None = None,
     kv_lengths: Any = None,
+    query_offset: int | None = None,
     layout: Layout = "BHSD",
 ) -> Tensor:
     """The probabilities of a window of rows and columns, from query, key and :func:`attention`'s LSE.
@@ -104,6 +105,7 @@ def attention_weights(
         scale=scale,
         softcap=softcap,
         kv_lengths=kv_lengths,
+        query_offset=query_offset,
         layout=layout,
     )
     p, device = inputs.problem, inputs.device
@@ -119,35 +121,120 @@ def attention_weights(
     if maximum <= 0:
         raise ValueError(f"color_max: expected a number > 0, got {maximum}")
     palette = None if colormap is None else _palette(device, colormap)
-    row_lse = check_lse(lse, inputs)
-    out = device.empty((p.batch, len(chosen), height, width), "uint32" if palette else "float32")
+    return _dispatch(
+        inputs,
+        check_lse(lse, inputs),
+        chosen,
+        rows=(row_begin, row_step, row_count),
+        columns=(column_begin, column_step, column_count),
+        size=(height, width),
+        pool=pool,
+        palette=palette,
+        color_scale=color_scale,
+        color_max=maximum,
+    )
+
+
+def attention_scores(
+    query: Any,
+    key: Any,
+    *,
+    lse: Tensor | None = None,
+    columns: int | None = None,
+    mask: Any = None,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    kv_lengths: Any = None,
+    query_offset: int | None = None,
+    layout: Layout = "BHSD",
+) -> Tensor:
+    """All scaled, capped and masked scores, -inf where hidden; with an LSE the probabilities.
+
+    For those who want to look inside; nothing else stores them.
+
+    Parameters
+    ----------
+    query, key, lse
+        As in :func:`attention_weights`.
+    columns : int, optional
+        Width of the result where that is more than the keys; what is past the last key is hidden.
+
+    Returns
+    -------
+    Tensor
+        [B, Hq, Sq, columns] float32.
+    """
+    inputs = prepare(
+        query,
+        key,
+        None,
+        mask=mask,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        kv_lengths=kv_lengths,
+        query_offset=query_offset,
+        layout=layout,
+    )
+    p = inputs.problem
+    width = p.keys if columns is None else columns
+    return _dispatch(
+        inputs,
+        None if lse is None else check_lse(lse, inputs),
+        list(range(p.heads)),
+        rows=(0, 1, p.queries),
+        columns=(0, 1, width),
+        size=(p.queries, width),
+    )
+
+
+def _dispatch(
+    inputs: Inputs,
+    lse: Tensor | None,
+    heads: list[int],
+    *,
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
+    size: tuple[int, int],
+    pool: str = "max",
+    palette: Tensor | None = None,
+    color_scale: str = "linear",
+    color_max: float = 1.0,
+) -> Tensor:
+    """Record the kernel; rows and columns are begin, step and count. Without an LSE it gives scores."""
+    p, device = inputs.problem, inputs.device
+    height, width = size
+    out = device.empty((p.batch, len(heads), height, width), "float32" if palette is None else "uint32")
     if not out.size:
         return out
-    head_list = device.cached(("heads", *chosen), lambda: device.tensor(np.array(chosen, np.uint32)))
-    tensors = [*inputs.tensors(), ("lse", row_lse), ("heads", head_list)]
-    if palette:
-        tensors.append(("colors", palette))
+    head_list = device.cached(("heads", *heads), lambda: device.tensor(np.array(heads, np.uint32)))
+    optional = (("lse", lse), ("colors", palette))
+    tensors = [*inputs.tensors(), ("heads", head_list), *((name, t) for name, t in optional if t is not None)]
     bound = {name: device.bind(tensor, name) for name, tensor in tensors}
     params = _PARAMS.pack(
         **score_params(inputs, {name: buffer.first for name, buffer in bound.items()}),
-        lse_strides=(*row_lse.strides, 0),
-        lse_first=bound["lse"].first,
+        lse_strides=(*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
+        lse_first=bound["lse"].first if lse is not None else 0,
         heads_first=bound["heads"].first,
-        chosen_heads=len(chosen),
-        pictures=p.batch * len(chosen),
-        rows=row_count,
-        row_begin=row_begin,
-        row_step=row_step,
-        columns=column_count,
-        column_begin=column_begin,
-        column_step=column_step,
+        chosen_heads=len(heads),
+        pictures=p.batch * len(heads),
+        rows=rows[2],
+        row_begin=rows[0],
+        row_step=rows[1],
+        columns=columns[2],
+        column_begin=columns[0],
+        column_step=columns[1],
         width=width,
         height=height,
-        color_max=maximum,
+        color_max=color_max,
         color_decades=math.log10(2) / colormaps.DECADES,
     )
-    shader = _shader(inputs, pool, color_scale if palette else None)
-    workgroups = p.batch * len(chosen) * -(-height // _SIDE) * -(-width // _SIDE)
+    variant = "scores" if lse is None else "weights" if palette is None else "colors"
+    shader = _shader(inputs, variant, pool, color_scale)
+    workgroups = p.batch * len(heads) * -(-height // _SIDE) * -(-width // _SIDE)
     device.dispatch(
         shader, params, [*bound.values(), device.bind(out, "out")], device.grid(workgroups, "rows")
     )
@@ -193,28 +280,24 @@ def _palette(device: Device, colormap: str) -> Tensor:
     return device.cached(("colormap", colormap), lambda: device.tensor(table.view(np.uint32)[:, 0]))
 
 
-def _shader(inputs: Inputs, pool: str, color_scale: str | None) -> Shader:
-    bindings = [*inputs.bindings(), Binding("lse", "f32"), Binding("heads", "u32")]
-    if color_scale:
+def _shader(inputs: Inputs, variant: str, pool: str, color_scale: str) -> Shader:
+    bindings = [*inputs.bindings(), Binding("heads", "u32")]
+    if variant != "scores":
+        bindings.append(Binding("lse", "f32"))
+    if variant == "colors":
         bindings.append(Binding("colors", "u32"))
-    bindings.append(Binding("out", "u32" if color_scale else "f32", writes=True))
-    constants = inputs.constants() | {
-        "pool": pool,
-        "colors": color_scale is not None,
-        "color_scale": color_scale or "linear",
-    }
-    return _render(tuple(bindings), tuple(constants.items()))
+    bindings.append(Binding("out", "u32" if variant == "colors" else "f32", writes=True))
+    constants = inputs.constants() | {"pool": pool, "color_scale": color_scale}
+    return _render(variant, tuple(bindings), tuple(constants.items()))
 
 
 @functools.lru_cache(maxsize=128)
-def _render(bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
-    values = dict(constants)
-    variant = "colors" if values["colors"] else "weights"
+def _render(variant: str, bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
     return render(
         "attention_weights.wgsl",
         "attention_weights",
         variant,
         params=_PARAMS,
         bindings=bindings,
-        constants=values,
+        constants=dict(constants) | {"scores": variant == "scores", "colors": variant == "colors"},
     )
