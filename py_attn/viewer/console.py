@@ -87,10 +87,12 @@ class Console:
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
             tree = ast.parse(source, name)
-            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            await self._execute(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
-            if last is None:
+            last = tree.body[-1] if tree.body else None
+            if not isinstance(last, ast.Expr):
+                await self._execute(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
                 return None
+            tree.body.pop()
+            await self._execute(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
             expression = ast.Expression(last.value)
             return await self._execute(compile(expression, name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
         except BaseException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ class Style:
     """How weights become pixels: the colour map, its scale, and how several weights share a pixel."""
 
     colormap: str = "magma"
-    scale: str = "sqrt"
-    pool: str = "max"
+    scale: Literal["linear", "sqrt", "log"] = "sqrt"
+    pool: Literal["max", "mean"] = "max"
 
 
 class Engine(Protocol):
@@ -31,10 +31,6 @@ class Engine(Protocol):
 
     name: str
     max_length: int
-
-    async def prepare(self, layer: Layer, masking: Masking) -> None:
-        """Do what a layer needs once, before its weights are asked for."""
-        ...
 
     async def weights(
         self, layer: Layer, masking: Masking, heads: list[int], rows: slice, columns: slice
@@ -62,15 +58,12 @@ class ReferenceEngine:
     name = "numpy"
     max_length = MAX_REFERENCE_LENGTH
 
-    async def prepare(self, layer: Layer, masking: Masking) -> None:
-        """Nothing: every question is answered from query and key."""
-
     async def weights(
         self, layer: Layer, masking: Masking, heads: list[int], rows: slice, columns: slice
     ) -> Array:
         """Probabilities [heads, rows, columns], float32."""
         group = layer.query.shape[1] // layer.key.shape[1]
-        bias = masking.rows(rows, layer.key.shape[2])
+        bias = masking.rows(np.arange(rows.start, rows.stop), layer.key.shape[2])
         found: list[npt.NDArray[Any]] = []
         for head in heads:
             mask = None if bias is None else bias[:, head : head + 1] if bias.shape[1] > 1 else bias

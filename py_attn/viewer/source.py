@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from py_attn.gpu.tensor import Tensor
+
 Array = npt.NDArray[Any]
 
 
@@ -45,33 +47,34 @@ class Masking:
         }
         return {name: value for name, value in given.items() if value is not None and value is not False}
 
-    def rows(self, rows: slice, keys: int) -> Array | None:
+    def rows(self, rows: npt.NDArray[np.intp], keys: int) -> Array | None:
         """What to add to the scores of some rows: [1, H or 1, rows, keys] float32, or None for nothing.
 
         Written out independently of the kernels, for those that take a mask and nothing else.
         """
-        query = np.arange(rows.start, rows.stop)[:, None]
+        query = np.asarray(rows)[:, None]
         key = np.arange(keys)[None, :]
-        seen = np.ones((rows.stop - rows.start, keys), np.bool_)
-        # With padding, positions count from the end of what is valid (as kv_lengths means it).
-        shift = 0 if self.causal or self.valid is None else self.valid - keys
+        seen = np.ones((len(rows), keys), np.bool_)
         if self.causal:
             seen &= key <= query
         if self.window is not None:
+            # Without causality positions count from the end of what is valid, as kv_lengths means it.
+            position = query if self.causal or self.valid is None else query + self.valid - keys
             before, after = self.window
             if before is not None:
-                seen &= key >= query + shift - before
+                seen &= key >= position - before
             if after is not None:
-                seen &= key <= query + shift + after
+                seen &= key <= position + after
         if self.valid is not None:
             seen &= key < self.valid
-        added = np.where(seen, np.float32(0), np.float32(-np.inf))[None, None]
-        if self.bias is not None:
-            bias = self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]
-            added = added + (
-                np.where(bias, np.float32(0), np.float32(-np.inf)) if bias.dtype == np.bool_ else bias
-            )
-        return added if not seen.all() or self.bias is not None else None
+        if self.bias is None:
+            return None if seen.all() else _hidden(seen)[None, None]
+        bias = self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]
+        return _hidden(seen) + (_hidden(bias) if bias.dtype == np.bool_ else bias)
+
+
+def _hidden(seen: Array) -> Array:
+    return np.where(seen, np.float32(0), np.float32(-np.inf))
 
 
 @dataclass
@@ -82,8 +85,15 @@ class Layer:
     key: Any
     value: Any
     lse: Any = None
-    #: What an engine keeps with the layer (uploaded tensors, row sums), and for whom.
+    #: What an engine keeps with the layer, under the engine itself.
     kept: dict[object, Any] = field(default_factory=dict, repr=False)
+
+    async def host(self) -> tuple[Array, Array, Array]:
+        """Query, key and value as numpy arrays."""
+        query, key, value = [
+            await x.numpy() if isinstance(x, Tensor) else x for x in (self.query, self.key, self.value)
+        ]
+        return query, key, value
 
 
 @dataclass

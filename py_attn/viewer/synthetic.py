@@ -113,10 +113,11 @@ def _bias(mask: str, length: int, heads: int) -> Array | None:
     if mask == "documents":
         if length > MAX_DOCUMENTS_LENGTH:
             raise ValueError(
-                f"mask: documents is a boolean matrix and goes up to length {MAX_DOCUMENTS_LENGTH}, got {length}"
+                f"mask: documents is a boolean matrix, for lengths up to {MAX_DOCUMENTS_LENGTH}, got {length}"
             )
         document = np.arange(length) * 4 // length
-        return (document[:, None] == document[None, :])[None, None]
+        same: Array = document[:, None] == document[None, :]
+        return same[None, None]
     if mask == "alibi":
         # Under the softmax a row's constant cancels, so -m·(i-j) may be written as +m·j: no row axis needed.
         slopes = 2.0 ** (-8 * (np.arange(heads) + 1) / heads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +10,18 @@ from typing import Any
 import numpy as np
 
 import py_attn as pa
-from py_attn import colormaps as colors
+from py_attn import colormaps, models
+from py_attn.kernels.attention import device_variants
 from py_attn.models.sample import load_sample
 from py_attn.viewer.console import Console
+from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
 from py_attn.viewer.engines import Engine, ReferenceEngine, Style
+from py_attn.viewer.gpu_engine import GPUEngine
+from py_attn.viewer.measure import measure, measure_reference
 from py_attn.viewer.source import Layer, Source
 from py_attn.viewer.synthetic import synthetic
 
-Progress = Callable[..., object]
+Progress = Callable[[str, int, int], None]
 
 
 class Viewer:
@@ -36,38 +41,55 @@ class Viewer:
         self.device: pa.Device | None = None
         self.source: Source | None = None
         self.engine: Engine = ReferenceEngine()
+        self._model: Any = None
+        self._decode: Decode | None = None
 
     async def call(self, method: str, payload: dict[str, Any], progress: Progress | None = None) -> Any:
         """Call a method by its name, as a front end on the other side of a bridge does."""
         if method.startswith("_") or method not in _METHODS:
-            raise ValueError(f"method: expected one of {', '.join(_METHODS)}, got {method!r}")
+            raise ValueError(f"method: expected one of {', '.join(sorted(_METHODS))}, got {method!r}")
         extra = {"progress": progress} if progress is not None else {}
         return await getattr(self, method)(**payload, **extra)
 
     async def connect(self) -> dict[str, Any]:
-        """Ask for a GPU; without one the reference engine goes on. Gives what there is."""
-        versions = {"py_attn": pa.__version__, "python": platform.python_version(), "numpy": np.__version__}
+        """Ask for a GPU; without one the reference engine goes on.
+
+        Returns
+        -------
+        dict
+            ``webgpu``; ``adapter`` in its own words, or "none: …"; ``reason`` why there is none;
+            ``features``, ``software``, ``variants`` of the attention kernel, ``limits`` and ``versions``.
+        """
+        self.device, self._model, self._decode = None, None, None
+        self.engine = ReferenceEngine()
+        self.console.namespace.pop("device", None)
+        answer: dict[str, Any] = {
+            "webgpu": False,
+            "reason": "",
+            "features": [],
+            "software": False,
+            "variants": ["numpy"],
+            "maxLength": self.engine.max_length,
+            "versions": {
+                "py_attn": pa.__version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+            },
+        }
         try:
             self.device = await pa.request_device()
         except pa.WebGPUUnavailableError as error:
-            self.device = None
-            return {
-                "adapter": f"none: {error}",
-                "features": [],
-                "software": False,
-                "webgpu": False,
-                "reason": str(error),
-                "versions": versions,
-            }
+            return answer | {"adapter": f"none: {error}", "reason": str(error)}
         self.console.namespace["device"] = self.device
+        self.engine = GPUEngine(self.device)
         info = self.device.info
-        return {
+        return answer | {
+            "webgpu": True,
             "adapter": str(info),
             "features": sorted(info.features),
             "software": info.software,
-            "webgpu": True,
-            "reason": "",
-            "versions": versions,
+            "variants": device_variants(self.device),
+            "maxLength": self.engine.max_length,
         }
 
     # what is being looked at
@@ -77,6 +99,36 @@ class Viewer:
         trace = load_sample(bytes(data))
         layers = [Layer(layer.query, layer.key, layer.value, layer.lse) for layer in trace.layers]
         return self._open(Source("sample", trace.text, trace.tokens, layers))
+
+    async def load_model(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Load MiniLM; ``progress(stage, loaded, total)``. A cancelled download gives ``loaded`` False."""
+        try:
+            if self.device is None:
+                self._model = await models.load("minilm", backend="numpy", progress=progress)
+            else:
+                self._model = await models.load("minilm", device=self.device, progress=progress)
+        except asyncio.CancelledError:
+            return {"loaded": False}
+        return {"loaded": True}
+
+    async def open_text(self, text: str) -> dict[str, Any]:
+        """Run the model on a text and show its attention.
+
+        Raises
+        ------
+        ValueError
+            When the text has no word in it, or no model is loaded.
+        """
+        if self._model is None:
+            raise ValueError("no model is loaded yet")
+        trace = await self._model.trace(text)
+        layers = [Layer(layer.query, layer.key, layer.value, layer.lse) for layer in trace.layers]
+        note = (
+            f"The text was cut after {len(trace.tokens)} tokens, the longest that the model reads."
+            if trace.truncated
+            else ""
+        )
+        return self._open(Source("text", text, trace.tokens, layers, note=note))
 
     async def open_synthetic(self, **shape: Any) -> dict[str, Any]:
         """Show made-up input; arguments as :func:`py_attn.viewer.synthetic.synthetic`."""
@@ -88,15 +140,14 @@ class Viewer:
         return self._open(synthetic(**shape))
 
     def _open(self, source: Source) -> dict[str, Any]:
-        self.source = source
+        self.source, self._decode = source, None
         return {**source.describe(), "engine": self.engine.name}
 
     # maps
 
-    async def overview(self, layer: int, size: int = 96, **style: str) -> dict[str, Any]:
+    async def overview(self, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
         """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4]."""
         source, chosen = self._layer(layer)
-        await self.engine.prepare(chosen, source.masking)
         everything = slice(0, source.length)
         cells = min(size, source.length)
         pixels = await self.engine.image(
@@ -111,18 +162,17 @@ class Viewer:
         return {"layer": layer, "heads": source.heads, "size": cells, "rgba": pixels.reshape(-1)}
 
     async def window(
-        self, layer: int, head: int, rows: list[int], columns: list[int], size: list[int], **style: str
+        self, layer: int, head: int, rows: list[int], columns: list[int], size: list[int], **style: Any
     ) -> dict[str, Any]:
         """A part of one map, at most ``size`` [height, width] cells of it.
 
         Returns
         -------
         dict
-            ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns`` and ``exact``: whether
-            every cell is one weight.
+            ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns`` and ``exact``:
+            whether every cell is one weight.
         """
         source, chosen = self._layer(layer)
-        await self.engine.prepare(chosen, source.masking)
         r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
         full = (r.stop - r.start, c.stop - c.start)
         cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
@@ -141,7 +191,6 @@ class Viewer:
     async def row(self, layer: int, head: int, query: int, links: int = 8) -> dict[str, Any]:
         """The exact weights of one query, and its strongest keys."""
         source, chosen = self._layer(layer)
-        await self.engine.prepare(chosen, source.masking)
         row = _range("query", [query, query + 1], source.length)
         weights = await self.engine.weights(chosen, source.masking, [head], row, slice(0, source.length))
         values = weights[0, 0]
@@ -154,7 +203,35 @@ class Viewer:
 
     async def legend(self, colormap: str, scale: str) -> dict[str, object]:
         """The colour strip; see :func:`py_attn.colormaps.legend`."""
-        return colors.legend(colormap, scale)
+        return colormaps.legend(colormap, scale)
+
+    # kernels
+
+    async def measure(
+        self, layer: int, variant: str, repeats: int = 10, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Time the layer's attention; see :func:`py_attn.viewer.measure.measure`."""
+        source, chosen = self._layer(layer)
+        if not 1 <= repeats <= 1000:
+            raise ValueError(f"repeats: expected 1 to 1000, got {repeats}")
+        if self.device is None:
+            return measure_reference(await chosen.host(), source.masking, repeats)
+        return await measure(self.device, chosen, source.masking, variant, repeats, progress)
+
+    # decoding
+
+    async def decode_open(self, layer: int, capacity: int) -> dict[str, Any]:
+        """Start over with an empty cache of ``capacity`` positions."""
+        source, chosen = self._layer(layer)
+        arrays = await chosen.host()
+        self._decode = Decode(self.device, arrays, capacity, source.masking.softcap)
+        return {"length": source.length, "capacity": capacity}
+
+    async def decode_step(self, position: int, head: int, splits: int = DEFAULT_SPLITS) -> dict[str, Any]:
+        """Attend from one position; see :meth:`py_attn.viewer.decode.Decode.step`."""
+        if self._decode is None:
+            raise ValueError("decode_step: call decode_open first")
+        return await self._decode.step(position, head, splits)
 
     def _layer(self, layer: int) -> tuple[Source, Layer]:
         if self.source is None:
@@ -164,7 +241,22 @@ class Viewer:
         return self.source, self.source.layers[layer]
 
 
-_METHODS = ("connect", "open_sample", "open_synthetic", "overview", "window", "row", "legend")
+_METHODS = frozenset(
+    {
+        "connect",
+        "open_sample",
+        "load_model",
+        "open_text",
+        "open_synthetic",
+        "overview",
+        "window",
+        "row",
+        "legend",
+        "measure",
+        "decode_open",
+        "decode_step",
+    }
+)
 
 
 def _range(name: str, given: list[int], length: int) -> slice:

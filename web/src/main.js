@@ -1,3 +1,18 @@
+/** The page's entry, and its door for tests and the developer console: `window.pyAttn`. */
+
+import { mountApp } from './app.js';
 import { Runtime } from './runtime/client.js';
-const runtime = new Runtime(document.baseURI);
-Object.assign(window, { pyAttn: { get ready() { return runtime.ready; }, run: (/** @type {string} */ s) => runtime.run(s), runtime } });
+
+const runtime = new Runtime(document.baseURI.replace(/[#?].*$/u, ''));
+
+const door = {
+  /** A promise of what there is: adapter, features, software, versions. */
+  get ready() {
+    return runtime.ready;
+  },
+  /** Runs Python in the worker; resolves with its last expression. @param {string} source */
+  run: (source) => runtime.run(source),
+};
+Object.assign(window, { pyAttn: door });
+
+mountApp(/** @type {HTMLElement} */ (document.getElementById('app')), runtime);

@@ -59,3 +59,51 @@ export type Shown =
       low: number;
       high: number;
     };
+
+export interface SyntheticShape {
+  length: number;
+  heads: number;
+  kv_heads: number;
+  head_dim: number;
+  mask: string;
+  window: number | null;
+  softcap: number | null;
+  seed: number;
+}
+
+export interface Spread {
+  median: number;
+  low: number;
+  high: number;
+}
+
+export type Part = 'upload' | 'compile' | 'dispatch' | 'readback';
+
+export interface Measurement {
+  variant: string;
+  kernel: string;
+  repeats: number;
+  clock: 'gpu' | 'wall';
+  parts: Partial<Record<Part, Spread>>;
+  workgroups: number[];
+  wgsl: string;
+  constants: Record<string, string>;
+  error: number;
+  plain: number;
+  ok: boolean;
+  rows: number;
+  allRows: number;
+}
+
+export interface DecodeStep {
+  position: number;
+  first: number;
+  length: number;
+  capacity: number;
+  nbytes: number;
+  weights: Float32Array;
+  lse: number;
+  splits: { start: number; stop: number; lse: number; factor: number }[];
+  combined: number;
+  error: number;
+}

@@ -78,8 +78,10 @@ export class Runtime extends EventTarget {
   /** Asks for a new device after a loss. */
   async renew() {
     await this.ready;
-    this.info = await this.#ask(this.#remote.renew());
-    return this.info;
+    /** @type {Info} */
+    const info = await this.#ask(this.#remote.renew());
+    this.info = info;
+    return info;
   }
 
   /** Ends Python wherever it is, and starts it afresh: variables are gone, downloads come from the cache. */

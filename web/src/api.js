@@ -1,0 +1,42 @@
+/** What the panels ask Python. The page's runs over the worker; a notebook's may run over anything else. */
+
+/**
+ * @typedef {import('./types').Style} Style
+ * @typedef {import('./types').SourceInfo} SourceInfo
+ * @typedef {(method: string, payload?: Record<string, any>, onProgress?: (...news: any[]) => void) => Promise<any>} Call
+ * @typedef {ReturnType<typeof createApi>} Api
+ */
+
+/** @param {Call} call */
+export function createApi(call) {
+  return {
+    /** @param {(stage: string, loaded: number, total: number) => void} onProgress @returns {Promise<{ loaded: boolean }>} */
+    loadModel: (onProgress) => call('load_model', {}, onProgress),
+    /** @param {string} text @returns {Promise<SourceInfo>} */
+    openText: (text) => call('open_text', { text }),
+    /** @param {import('./types').SyntheticShape} shape @returns {Promise<SourceInfo>} */
+    openSynthetic: (shape) => call('open_synthetic', shape),
+    /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
+    overview: (layer, style) => call('overview', { layer, ...style }),
+    /**
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[] }} part
+     * @param {Style} style
+     * @returns {Promise<import('./types').MapWindow>}
+     */
+    window: (part, style) => call('window', { ...part, ...style }),
+    /** @param {number} layer @param {number} head @param {number} query @returns {Promise<import('./types').Row>} */
+    row: (layer, head, query) => call('row', { layer, head, query }),
+    /** @param {string} colormap @param {string} scale @returns {Promise<import('./types').Legend>} */
+    legend: (colormap, scale) => call('legend', { colormap, scale }),
+    /**
+     * @param {number} layer @param {string} variant @param {number} repeats
+     * @param {(variant: string, done: number, total: number) => void} onProgress
+     * @returns {Promise<import('./types').Measurement>}
+     */
+    measure: (layer, variant, repeats, onProgress) => call('measure', { layer, variant, repeats }, onProgress),
+    /** @param {number} layer @param {number} capacity @returns {Promise<{ length: number, capacity: number }>} */
+    decodeOpen: (layer, capacity) => call('decode_open', { layer, capacity }),
+    /** @param {number} position @param {number} head @param {number} splits @returns {Promise<import('./types').DecodeStep>} */
+    decodeStep: (position, head, splits) => call('decode_step', { position, head, splits }),
+  };
+}

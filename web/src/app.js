@@ -1,0 +1,260 @@
+/** The page: puts the panels together around one runtime. */
+
+import { createApi } from './api.js';
+import { fill, h, icon, ICONS } from './dom.js';
+import { shortError } from './format.js';
+import { mountConsole } from './panels/console.js';
+import { mountDecode } from './panels/decode.js';
+import { mountFocus } from './panels/focus.js';
+import { mountInput } from './panels/input.js';
+import { mountKernel } from './panels/kernel.js';
+import { mountLinks } from './panels/links.js';
+import { mountOverview } from './panels/overview.js';
+import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
+import { createStore } from './store.js';
+import { isDark, toggleTheme, watchTheme } from './theme.js';
+
+/** @typedef {import('./runtime/client.js').Runtime} Runtime */
+
+const SAMPLE = 'sample/minilm.npz';
+const MODEL_FILES = ['minilm/model.safetensors', 'minilm/vocab.txt'];
+const HAD_MODEL = 'py-attn.model';
+/** Where the page begins: a head of the sample in which words find each other. */
+const FIRST_LOOK = { layer: 2, head: 4, query: 9, key: 2 };
+
+/**
+ * @param {HTMLElement} element
+ * @param {Runtime} runtime
+ */
+export function mountApp(element, runtime) {
+  const page = layOut(element);
+  const store = createStore({
+    source: null,
+    sourceNumber: 0,
+    ...FIRST_LOOK,
+    style: { colormap: isDark() ? 'magma' : 'magma_r', scale: 'sqrt', pool: 'max' },
+    info: null,
+  });
+  const api = createApi((method, payload, onProgress) => runtime.call(method, payload, onProgress));
+  let hasModel = false;
+
+  const boot = mountBoot(page.boot);
+  const banner = mountBanner(page.banner);
+  const adapter = mountAdapter(page.adapter);
+  mountOverview(page.overview, api, store);
+  mountFocus(page.focus, api, store);
+  mountLinks(page.links, api, store);
+  mountKernel(page.kernel, api, store);
+  mountDecode(page.decode, api, store);
+  const python = mountConsole(page.console, {
+    show: (source) => runtime.show(source),
+    stop: () => void runtime.restart().catch(() => {}),
+  });
+  const input = mountInput(page.input, store, {
+    openSample: async () => open(await runtime.open('open_sample', SAMPLE)),
+    openText: async (text) => open(await api.openText(text)),
+    openSynthetic: async (shape) => open(await api.openSynthetic(shape)),
+    loadModel,
+    cancelModel: () => runtime.cancel(MODEL_FILES),
+    hasModel: () => hasModel,
+  });
+
+  /** @param {import('./types').SourceInfo} source */
+  function open(source) {
+    const { layer, head, query, key, sourceNumber } = store.state;
+    store.set({
+      source,
+      sourceNumber: sourceNumber + 1,
+      layer: Math.min(layer, source.layers - 1),
+      head: Math.min(head, source.heads - 1),
+      query: Math.min(query, source.length - 1),
+      key: Math.min(key, source.length - 1),
+    });
+  }
+
+  /** @param {(stage: string, loaded: number, total: number) => void} onProgress */
+  async function loadModel(onProgress) {
+    hasModel = (await api.loadModel(onProgress)).loaded;
+    if (hasModel) rememberModel();
+    return hasModel;
+  }
+
+  /** @param {import('./runtime/client.js').Info} info */
+  async function begin(info) {
+    adapter.show(info);
+    store.set({ info });
+    if (!info.webgpu) {
+      banner.show('warn', 'No WebGPU here.', `${info.reason} Everything below is computed by the numpy reference instead.`, webgpuHelp());
+    }
+    python.setReady(true);
+    if (!store.state.source) {
+      boot.show({ stage: 'sample', loaded: 0, total: 0 });
+      const sample = await runtime.open('open_sample', SAMPLE);
+      open(sample);
+      input.ready(sample.title);
+    }
+    boot.done();
+  }
+
+  runtime.addEventListener('progress', (event) => boot.show(/** @type {CustomEvent} */ (event).detail));
+  runtime.addEventListener('output', (event) => python.print(/** @type {CustomEvent} */ (event).detail));
+  runtime.addEventListener('failed', (event) => failed(/** @type {CustomEvent} */ (event).detail));
+  runtime.addEventListener('ready', (event) => {
+    const first = !store.state.source;
+    begin(/** @type {CustomEvent} */ (event).detail)
+      .then(() => (first ? firstVisit() : afterStop()))
+      .catch(failed);
+  });
+  runtime.addEventListener('stopped', () => {
+    hasModel = false;
+    python.setReady(false);
+    adapter.set('starting');
+    banner.show('info', 'Python was stopped.', 'It is starting again; your text is kept, variables are gone.');
+  });
+  runtime.addEventListener('lost', (event) => void recover(/** @type {CustomEvent} */ (event).detail));
+
+  /** @param {Error} error */
+  function failed(error) {
+    adapter.set('failed');
+    boot.fail(shortError(error), () => location.reload());
+  }
+
+  async function firstVisit() {
+    void python.openEditor();
+    // A sentence from the last visit needs no click when the weights are in the browser's cache anyway.
+    if (input.pending && hadModel()) await input.start();
+  }
+
+  async function afterStop() {
+    await reopen();
+    banner.show('info', 'Python is back.', 'The console begins anew; your text was kept.');
+  }
+
+  /** @param {string} reason */
+  async function recover(reason) {
+    hasModel = false;
+    python.setReady(false);
+    banner.show('warn', 'The GPU was lost', `(${reason}). Asking for a new one; your input is kept.`);
+    try {
+      const info = await runtime.renew();
+      await begin(info);
+      await reopen();
+      banner.show('info', 'A new GPU device is here.', 'Everything was computed again from your input.');
+    } catch (error) {
+      banner.show('warn', 'No new GPU device could be had.', shortError(error));
+    }
+  }
+
+  /** Shows again what was shown, on a new device or in a new Python. */
+  async function reopen() {
+    const { source } = store.state;
+    if (source?.kind === 'text') await loadModel(() => {});
+    if (source?.kind === 'sample') open(await runtime.open('open_sample', SAMPLE));
+    else await input.replay();
+  }
+
+  watchTheme(recolor);
+  page.theme.addEventListener('click', () => {
+    toggleTheme();
+    recolor();
+  });
+
+  function recolor() {
+    const base = store.state.style.colormap.replace(/_r$/u, '');
+    store.set({ style: { ...store.state.style, colormap: isDark() ? base : `${base}_r` } });
+  }
+}
+
+/** @param {HTMLElement} element */
+function layOut(element) {
+  const adapter = h('span', { role: 'status' });
+  const theme = h(
+    'button',
+    { class: 'button icon', type: 'button', 'aria-label': 'Light or dark', title: 'Light or dark' },
+    icon(ICONS.sun),
+  );
+  const boot = h('div', { class: 'boot' });
+  const banner = h('div', { class: 'banner' });
+  const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
+  const panel = (/** @type {string} */ id, /** @type {string} */ label) =>
+    h('section', { class: `card ${id}`, id, 'aria-label': label });
+  const panels = {
+    overview: panel('overview', 'Overview'),
+    focus: panel('focus', 'Focus'),
+    links: panel('links', 'Strongest links'),
+    kernel: panel('kernel', 'Kernel'),
+    decode: panel('decode', 'Decode'),
+    console: panel('console', 'Python console'),
+  };
+  fill(
+    element,
+    h(
+      'div',
+      { class: 'page' },
+      h(
+        'header',
+        { class: 'masthead' },
+        h('a', { class: 'wordmark', href: '#app' }, mark(), 'py-attn'),
+        h(
+          'nav',
+          { 'aria-label': 'Sections' },
+          ['Overview', 'Focus', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
+          h('a', { href: '#console' }, 'Python'),
+        ),
+        h('div', { class: 'end' }, adapter, theme),
+      ),
+      h(
+        'div',
+        { class: 'hero' },
+        h('h1', null, 'Attention you can see, run and check'),
+        h(
+          'p',
+          null,
+          'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is held against float64.',
+        ),
+      ),
+      h('main', null, banner, input, boot, h('div', { class: 'stage' }, panels.overview, panels.focus, panels.links), h('div', { class: 'pair' }, panels.kernel, panels.decode), h('div', { class: 'single' }, panels.console)),
+      h(
+        'footer',
+        { class: 'foot' },
+        h('span', null, 'Everything is computed in this tab; nothing is sent anywhere.'),
+        h('span', null, 'Model: all-MiniLM-L6-v2 (Apache-2.0). Python: Pyodide.'),
+      ),
+    ),
+  );
+  return { adapter, theme, boot, banner, input, ...panels };
+}
+
+function mark() {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', '0 0 16 16');
+  svg.setAttribute('aria-hidden', 'true');
+  for (const [fillColor, d] of [
+    ['#fcc488', 'M1 1h4v4H1z'],
+    ['#f56b5c', 'M6 6h4v4H6z'],
+    ['#b73779', 'M1 6h4v4H1zM11 11h4v4h-4z'],
+    ['#721f81', 'M1 11h4v4H1zM6 11h4v4H6z'],
+  ]) {
+    const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+    path.setAttribute('d', d);
+    path.setAttribute('fill', fillColor);
+    svg.append(path);
+  }
+  return svg;
+}
+
+function rememberModel() {
+  try {
+    localStorage.setItem(HAD_MODEL, 'yes');
+  } catch {
+    // Then the next visit asks again.
+  }
+}
+
+function hadModel() {
+  try {
+    return localStorage.getItem(HAD_MODEL) === 'yes';
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,130 @@
+/** Small helpers to make elements. Text always becomes text nodes: nothing here parses HTML. */
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+
+/**
+ * Makes an element. `on…` are listeners, `class` and `style` are themselves, known properties are set as such, the
+ * rest are attributes (true = present, false and null = absent).
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) setProp(element, name, value);
+  element.append(...children.flat().filter(isShown).map(toNode));
+  return element;
+}
+
+/** @param {HTMLElement} element @param {string} name @param {any} value */
+function setProp(element, name, value) {
+  if (name.startsWith('on')) element.addEventListener(name.slice(2).toLowerCase(), value);
+  else if (name === 'class') element.className = value;
+  else if (name === 'dataset') Object.assign(element.dataset, value);
+  else if (name === 'style') for (const [key, v] of Object.entries(value)) element.style.setProperty(key, String(v));
+  else if (name in element && !name.startsWith('aria') && name !== 'list') /** @type {any} */ (element)[name] = value;
+  else if (value === true) element.setAttribute(name, '');
+  else if (value !== false && value != null) element.setAttribute(name, String(value));
+}
+
+/** @param {Child} child */
+function isShown(child) {
+  return child !== null && child !== undefined && child !== false;
+}
+
+/** @param {any} child @returns {Node} */
+function toNode(child) {
+  return child instanceof Node ? child : document.createTextNode(String(child));
+}
+
+/**
+ * Replaces what an element contains.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat().filter(isShown).map(toNode));
+}
+
+/** A line icon from path data on a 16 × 16 grid. @param {string} d */
+export function icon(d) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', '0 0 16 16');
+  svg.setAttribute('aria-hidden', 'true');
+  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  path.setAttribute('d', d);
+  svg.append(path);
+  return svg;
+}
+
+export const ICONS = {
+  plus: 'M8 3v10M3 8h10',
+  minus: 'M3 8h10',
+  fit: 'M3 6V3h3M10 3h3v3M13 10v3h-3M6 13H3v-3',
+  play: 'M5 3.5v9l7-4.5z',
+  pause: 'M5.5 3.5v9M10.5 3.5v9',
+  back: 'M10 3.5 5 8l5 4.5',
+  forward: 'M6 3.5 11 8l-5 4.5',
+  first: 'M11 3.5 6 8l5 4.5M4.5 3.5v9',
+  last: 'M5 3.5 10 8l-5 4.5M11.5 3.5v9',
+  copy: 'M5.5 5.5h7v8h-7zM3.5 10.5v-8h7',
+  sun: 'M8 5.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6M8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7',
+};
+
+/**
+ * A row of choices of which one holds.
+ * @param {string} label
+ * @param {{ value: string, label: string, title?: string }[]} options
+ * @param {string} chosen
+ * @param {(value: string) => void} onChange
+ */
+export function segmented(label, options, chosen, onChange) {
+  const name = `choice-${++counter}`;
+  const group = h(
+    'div',
+    { class: 'segmented', role: 'radiogroup', 'aria-label': label },
+    options.map((option) =>
+      h(
+        'label',
+        { title: option.title ?? '' },
+        h('input', {
+          type: 'radio',
+          name,
+          value: option.value,
+          checked: option.value === chosen,
+          onchange: () => onChange(option.value),
+        }),
+        h('span', null, option.label),
+      ),
+    ),
+  );
+  return group;
+}
+
+/** @param {HTMLElement} group @param {string} value */
+export function choose(group, value) {
+  for (const input of group.querySelectorAll('input')) input.checked = input.value === value;
+}
+
+let counter = 0;
+
+/** A name for an element of this page. @param {string} stem */
+export function uniqueId(stem) {
+  return `${stem}-${++counter}`;
+}
+
+/**
+ * A canvas that shows RGBA pixels one to one.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Uint8Array<ArrayBuffer>} rgba
+ * @param {number} width
+ * @param {number} height
+ */
+export function putPixels(canvas, rgba, width, height) {
+  canvas.width = width;
+  canvas.height = height;
+  const pixels = new ImageData(new Uint8ClampedArray(rgba.buffer, rgba.byteOffset, 4 * width * height), width, height);
+  canvas.getContext('2d')?.putImageData(pixels, 0, 0);
+}

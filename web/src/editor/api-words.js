@@ -1,0 +1,49 @@
+/** Completions: the names of the public API with their signatures. */
+
+/** @param {string} label @param {string} detail @param {string} [type] */
+const word = (label, detail, type = 'function') => ({ label, detail, type });
+
+const MASKING = 'causal=, window=, softcap=, mask=, kv_lengths=';
+
+/** @type {Record<string, { label: string, detail: string, type: string }[]>} */
+export const API = {
+  pa: [
+    word('attention', `(query, key, value, *, ${MASKING}, variant=, return_lse=)`),
+    word('attention_weights', '(query, key, lse, *, rows=, columns=, heads=, size=, pool=, colormap=)'),
+    word('decode_attention', '(query, cache, *, window=, softcap=, splits=, return_lse=)'),
+    word('decode_partials', '(query, cache, *, splits=)'),
+    word('KVCache', '(batch, kv_heads, capacity, head_dim, *, dtype=)', 'class'),
+    word('request_device', 'await pa.request_device()'),
+    word('default_device', '()'),
+    word('reference', 'the float64 numpy oracle', 'namespace'),
+    word('models', 'real models', 'namespace'),
+    word('DeviceLostError', '', 'class'),
+    word('GPUOutOfMemoryError', '', 'class'),
+    word('GPUValidationError', '', 'class'),
+    word('ShaderError', '', 'class'),
+    word('WebGPUUnavailableError', '', 'class'),
+  ],
+  'pa.reference': [
+    word('attention', `(query, key, value, *, ${MASKING}, return_lse=, compute_dtype=)`),
+    word('attention_weights', `(query, key, *, ${MASKING}, compute_dtype=)`),
+    word('decode_attention', '(query, keys, values, *, window=, softcap=)'),
+  ],
+  'pa.models': [word('load', 'await pa.models.load("minilm", progress=)'), word('load_sample', '(data)')],
+  device: [
+    word('tensor', '(array, dtype=None)'),
+    word('empty', '(shape, dtype="float32")'),
+    word('timer', 'with device.timer() as timer'),
+    word('record', 'with device.record() as program'),
+    word('synchronize', 'await device.synchronize()'),
+    word('memory_allocated', '()'),
+    word('clear_pipelines', '()'),
+    word('destroy', '()'),
+    word('info', 'vendor, architecture, features, limits', 'property'),
+    word('lost', 'whether it is gone', 'property'),
+  ],
+  model: [
+    word('encode', 'await model.encode(text, return_weights=)'),
+    word('trace', 'await model.trace(text)'),
+    word('tokenize', '(text)'),
+  ],
+};

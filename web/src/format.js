@@ -1,0 +1,45 @@
+/** Figures as people read them. */
+
+/** @param {number} bytes */
+export function formatBytes(bytes) {
+  if (bytes < 1e3) return `${bytes} B`;
+  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(0)} kB`;
+  return `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
+}
+
+/** @param {number} us microseconds */
+export function formatTime(us) {
+  if (us < 1) return '< 1 µs';
+  if (us < 1e3) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
+  if (us < 1e6) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
+  return `${(us / 1e6).toFixed(2)} s`;
+}
+
+/** A probability: four digits that count. @param {number} weight */
+export function formatWeight(weight) {
+  if (weight === 0) return '0';
+  if (weight < 1e-4) return weight.toExponential(1);
+  return weight.toFixed(4);
+}
+
+/** @param {number} error */
+export function formatError(error) {
+  return error === 0 ? '0' : error.toExponential(1);
+}
+
+/** @param {number} n */
+export function formatCount(n) {
+  return n.toLocaleString('en');
+}
+
+/** @param {string} token */
+export function formatToken(token) {
+  return token === '' ? '∅' : token.replace(/\s/gu, '␣');
+}
+
+/** The last line of a traceback: what happened, without where. @param {unknown} error */
+export function shortError(error) {
+  const message = error instanceof Error ? error.message : String(error);
+  const lines = message.trimEnd().split('\n');
+  return (lines.at(-1) ?? message).replace(/^([\w.]*\.)?(\w*Error|Exception): /u, '');
+}

@@ -1,0 +1,183 @@
+/** One map, large: pointed at, zoomed, and read off exactly. */
+
+import { choose, fill, h, icon, ICONS, putPixels, segmented } from '../dom.js';
+import { formatToken, formatWeight, shortError } from '../format.js';
+import { mountHeatmap } from '../heatmap/heatmap.js';
+import { latest } from '../latest.js';
+import { createRows } from '../rows.js';
+
+/**
+ * @param {HTMLElement} element
+ * @param {import('../api.js').Api} api
+ * @param {import('../store.js').Store} store
+ */
+export function mountFocus(element, api, store) {
+  const rows = createRows(api, store);
+  const title = h('h2', null, 'Focus');
+  const subtitle = h('p', null, ' ');
+  const box = h('div', { class: 'heatmap-box' });
+  const inspector = h('p', { class: 'inspector' }, ' ');
+  const tools = h(
+    'div',
+    { class: 'tools', role: 'toolbar', 'aria-label': 'Zoom' },
+    button('Zoom out', ICONS.minus, () => map.zoomBy(1 / 1.6)),
+    button('Zoom in', ICONS.plus, () => map.zoomBy(1.6)),
+    button('Show the whole map', ICONS.fit, () => map.fit()),
+  );
+  const scale = segmented(
+    'Colour scale',
+    [
+      { value: 'linear', label: 'linear' },
+      { value: 'sqrt', label: '√', title: 'square root: small weights show better' },
+      { value: 'log', label: 'log', title: 'four decades' },
+    ],
+    store.state.style.scale,
+    (value) => setStyle({ scale: /** @type {import('../types').Style['scale']} */ (value) }),
+  );
+  const pooling = segmented(
+    'What a pixel shows that stands for several weights',
+    [
+      { value: 'max', label: 'max', title: 'the largest of the weights that share a pixel' },
+      { value: 'mean', label: 'mean', title: 'the mean of the weights that share a pixel' },
+    ],
+    store.state.style.pool,
+    (value) => setStyle({ pool: /** @type {import('../types').Style['pool']} */ (value) }),
+  );
+  const colors = h(
+    'select',
+    {
+      class: 'input compact',
+      'aria-label': 'Colour map',
+      onchange: () => setStyle({ colormap: colors.value + (store.state.style.colormap.endsWith('_r') ? '_r' : '') }),
+    },
+    ['magma', 'viridis'].map((name) => h('option', { value: name }, name)),
+  );
+  const strip = h('canvas', { class: 'legend-strip', width: 256, height: 1 });
+  const ticks = h('div', { class: 'legend-ticks' });
+  const legend = h('figure', { class: 'legend', 'aria-label': 'Colour legend: weight from 0 to 1' }, strip, ticks);
+
+  fill(
+    element,
+    h('header', null, h('div', null, title, subtitle), tools),
+    box,
+    inspector,
+    h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
+    h(
+      'p',
+      { class: 'muted small' },
+      'Rows ask, columns answer. Arrow keys move the cursor, ',
+      h('kbd', null, '+'),
+      ' ',
+      h('kbd', null, '−'),
+      ' ',
+      h('kbd', null, '0'),
+      ' or the wheel zoom once the map is clicked, dragging pans.',
+    ),
+  );
+
+  const map = mountHeatmap(box, {
+    onCursor: (query, key) => store.set({ query, key }),
+    onView: () => request(),
+  });
+
+  const load = latest(
+    async (/** @type {import('../store.js').State} */ state) => {
+      const { sourceNumber, layer, head, style } = state;
+      const { rows: r, columns: c, pixels, width } = map.visible();
+      if (!width) return;
+      box.setAttribute('aria-busy', 'true');
+      const answer = await api.window({ layer, head, rows: r, columns: c, size: [pixels, pixels] }, style);
+      box.setAttribute('aria-busy', 'false');
+      if (store.state.sourceNumber !== sourceNumber) return;
+      const canvas = document.createElement('canvas');
+      putPixels(canvas, answer.rgba, answer.width, answer.height);
+      map.setPicture({ canvas, rows: answer.rows, columns: answer.columns });
+      pooling.classList.toggle('inactive', answer.exact);
+      box.dataset.shown = `${sourceNumber}/${layer}/${head}`;
+    },
+    (error) => {
+      box.setAttribute('aria-busy', 'false');
+      fill(inspector, `The map could not be computed: ${shortError(error)}`);
+    },
+  );
+  const request = () => {
+    if (store.state.source) load(store.state);
+  };
+
+  function inspect() {
+    const { source, query, key, layer, head } = store.state;
+    if (!source) return;
+    map.canvas.setAttribute(
+      'aria-label',
+      `Attention map, layer ${layer + 1}, head ${head + 1}. Row ${query + 1}, column ${key + 1}.`,
+    );
+    const known = rows.peek();
+    show(source, query, key, known ? formatWeight(known.weights[key]) : '…');
+    if (!known) rows.ask(inspect);
+  }
+
+  /** @param {import('../types').SourceInfo} source @param {number} query @param {number} key @param {string} weight */
+  function show(source, query, key, weight) {
+    fill(
+      inspector,
+      tokenMark(source.tokens[query], query),
+      h('span', { class: 'arrow', 'aria-label': 'attends to' }, '→'),
+      tokenMark(source.tokens[key], key),
+      h('output', { class: 'weight' }, weight),
+    );
+  }
+
+  /** @param {Partial<import('../types').Style>} patch */
+  function setStyle(patch) {
+    store.set({ style: { ...store.state.style, ...patch } });
+  }
+
+  async function drawLegend() {
+    const { colormap, scale: kind } = store.state.style;
+    const answer = await api.legend(colormap, kind);
+    putPixels(strip, answer.rgba, 256, 1);
+    fill(
+      ticks,
+      answer.ticks.map(({ value, at }) => h('span', { style: { '--at': at } }, String(value))),
+    );
+  }
+
+  store.on(['sourceNumber'], ({ source }) => {
+    if (!source) return;
+    map.setTokens(source.tokens);
+    map.setCursor(store.state.query, store.state.key);
+    void drawLegend();
+  });
+  store.on(['sourceNumber', 'layer', 'head'], ({ source, layer, head }) => {
+    title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
+    subtitle.textContent = source
+      ? `Every row is one query’s softmax over ${source.tokens.length} keys, recomputed from Q, K and the row’s LSE.`
+      : ' ';
+    request();
+    inspect();
+  });
+  store.on(['style'], () => {
+    choose(scale, store.state.style.scale);
+    request();
+    void drawLegend();
+    map.redraw();
+  });
+  store.on(['query', 'key'], ({ query, key }) => {
+    map.setCursor(query, key);
+    inspect();
+  });
+}
+
+/** A token as a person should see it, whatever its script. @param {string} token @param {number} index */
+export function tokenMark(token, index) {
+  return h('bdi', { class: 'token', dir: 'auto', title: `position ${index}` }, formatToken(token));
+}
+
+/** @param {string} label @param {string} path @param {() => void} onClick */
+function button(label, path, onClick) {
+  return h(
+    'button',
+    { class: 'button icon compact', type: 'button', 'aria-label': label, title: label, onclick: onClick },
+    icon(path),
+  );
+}

@@ -1,0 +1,187 @@
+/** The attention call of the layer in focus, timed part by part, checked, and its shader to read. */
+
+import { fill, h } from '../dom.js';
+import { formatCount, formatError, formatTime, shortError } from '../format.js';
+import { mountShader } from './shader.js';
+
+/** @typedef {import('../types').Part} Part */
+
+const PARTS = /** @type {[Part, string, string][]} */ ([
+  ['upload', 'Upload', 'Q, K and V into GPU memory, until the queue is empty'],
+  ['compile', 'Compile', 'WGSL to a pipeline'],
+  ['dispatch', 'Dispatch', 'the kernel itself'],
+  ['readback', 'Read-back', 'the output into numpy'],
+]);
+
+/**
+ * @param {HTMLElement} element
+ * @param {import('../api.js').Api} api
+ * @param {import('../store.js').Store} store
+ */
+export function mountKernel(element, api, store) {
+  const subtitle = h('p', null, 'The layer in focus, run from nothing each time: no upload and no pipeline is kept.');
+  const variant = h('select', { 'aria-label': 'Variant' });
+  const repeats = h(
+    'select',
+    { 'aria-label': 'Runs' },
+    [3, 5, 10, 20, 50].map((n) => h('option', { value: String(n), selected: n === 5 }, String(n))),
+  );
+  const start = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Run');
+  const form = h(
+    'form',
+    { class: 'row-form' },
+    h('label', { class: 'field' }, 'Variant', variant),
+    h('label', { class: 'field' }, 'Runs', repeats),
+    start,
+  );
+  const adapter = h('p', { class: 'muted small adapter-line' }, ' ');
+  const body = h('tbody');
+  const table = h(
+    'table',
+    { class: 'timings' },
+    h('caption', { class: 'sr-only' }, 'Median times of each part of an attention call, and its error'),
+    h(
+      'thead',
+      null,
+      h(
+        'tr',
+        null,
+        h('th', { scope: 'col' }, 'Variant'),
+        PARTS.map(([part, name, title]) =>
+          h('th', { scope: 'col', class: 'number', title }, h('i', { class: `swatch ${part}` }), name),
+        ),
+        h('th', { scope: 'col', class: 'number', title: 'largest absolute error against float64' }, 'Error'),
+      ),
+    ),
+    body,
+  );
+  const note = h('p', { class: 'muted small kernel-note', role: 'status' }, ' ');
+  const shader = h('div');
+  fill(
+    element,
+    h('header', null, h('div', null, h('h2', null, 'Kernel'), subtitle), form),
+    adapter,
+    h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Timings' }, table),
+    note,
+    shader,
+  );
+  const shaderView = mountShader(shader);
+
+  /** @type {Map<string, import('../types').Measurement | null>} */
+  let results = new Map();
+  let names = /** @type {string[]} */ ([]);
+
+  function draw() {
+    fill(body, names.map((name) => line(name, results.get(name), () => shaderView.show(results.get(name) ?? null))));
+  }
+
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    void run();
+  });
+
+  async function run() {
+    const { source, layer, sourceNumber } = store.state;
+    if (!source) return;
+    const wanted = variant.value === 'all' ? names : [variant.value];
+    start.disabled = true;
+    const runs = Number(repeats.value);
+    try {
+      for (const name of wanted) {
+        const answer = await api.measure(layer, name, runs, (_, done, total) => {
+          note.textContent = `${name}: run ${done + 1} of ${total} …`;
+        });
+        if (store.state.sourceNumber !== sourceNumber) return;
+        results.set(name, answer);
+        draw();
+        if (name === wanted[0]) shaderView.show(answer);
+      }
+      const last = /** @type {import('../types').Measurement} */ (results.get(wanted[wanted.length - 1]));
+      note.textContent = explain(last, source, layer);
+    } catch (error) {
+      note.textContent = `Could not be run: ${shortError(error)}`;
+    } finally {
+      start.disabled = false;
+    }
+  }
+
+  store.on(['info'], ({ info }) => {
+    if (!info) return;
+    names = info.variants;
+    results = new Map();
+    fill(
+      variant,
+      names.length > 1 && h('option', { value: 'all' }, 'all variants'),
+      names.map((name) => h('option', { value: name }, name)),
+    );
+    adapter.textContent = describeAdapter(info);
+    draw();
+  });
+  store.on(['sourceNumber', 'layer'], ({ source, layer }) => {
+    if (!source) return;
+    start.disabled = false;
+    results = new Map();
+    note.textContent = `Layer ${layer + 1}: ${shapeOf(source)}. Press Run.`;
+    shaderView.show(null);
+    draw();
+  });
+}
+
+/** @param {import('../types').SourceInfo} source */
+function shapeOf(source) {
+  const heads = source.heads === source.kvHeads ? `${source.heads} heads` : `${source.heads} heads over ${source.kvHeads}`;
+  return `${heads}, ${formatCount(source.length)} × ${formatCount(source.length)}, head dim ${source.headDim}, float32`;
+}
+
+/** @param {import('../runtime/client.js').Info} info */
+function describeAdapter(info) {
+  if (!info.webgpu) return 'No WebGPU here: the numpy reference is timed instead.';
+  return info.software
+    ? `${info.adapter}. This is a software adapter: the CPU does the work, so the times say nothing about a GPU.`
+    : `${info.adapter}.`;
+}
+
+/** @param {import('../types').Measurement} m @param {import('../types').SourceInfo} source @param {number} layer */
+function explain(m, source, layer) {
+  const rows = m.rows === m.allRows ? 'all rows' : `${formatCount(m.rows)} of ${formatCount(m.allRows)} rows`;
+  const clock =
+    m.clock === 'gpu' ? 'dispatch by GPU timestamps, the rest by wall clock' : 'all by wall clock, the browser’s messaging included';
+  return (
+    `Layer ${layer + 1}: ${shapeOf(source)}. Medians of ${m.repeats} runs with their quartiles; ${clock}. ` +
+    `Error: largest difference to float64 over ${rows}; plain numpy in float32 has ${formatError(m.plain)}.`
+  );
+}
+
+/** @param {string} name @param {import('../types').Measurement | null | undefined} m @param {() => void} onShow */
+function line(name, m, onShow) {
+  const total = m ? Object.values(m.parts).reduce((sum, { median }) => sum + median, 0) : 0;
+  return h(
+    'tr',
+    null,
+    h(
+      'th',
+      { scope: 'row' },
+      m?.wgsl ? h('button', { type: 'button', class: 'link', onclick: onShow, title: 'Show its WGSL' }, name) : name,
+      h(
+        'div',
+        { class: 'stack', 'aria-hidden': 'true' },
+        m && PARTS.map(([part]) => h('i', { class: part, style: { '--share': (m.parts[part]?.median ?? 0) / total } })),
+      ),
+    ),
+    PARTS.map(([part]) => {
+      const spread = m?.parts[part];
+      return h(
+        'td',
+        { class: 'number' },
+        spread ? formatTime(spread.median) : m ? '–' : '·',
+        h('div', { class: 'spread' }, spread ? `${formatTime(spread.low)} – ${formatTime(spread.high)}` : ' '),
+      );
+    }),
+    h(
+      'td',
+      { class: 'number' },
+      m ? h('span', { class: m.ok ? 'ok' : 'not-ok' }, formatError(m.error)) : '·',
+      h('div', { class: 'spread' }, m ? (m.ok ? 'within 2 × plain' : 'more than 2 × plain') : ' '),
+    ),
+  );
+}

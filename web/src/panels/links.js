@@ -1,0 +1,86 @@
+/** The chosen row in words and figures, for those who cannot see the map and those who want numbers. */
+
+import { fill, h } from '../dom.js';
+import { formatWeight } from '../format.js';
+import { createRows } from '../rows.js';
+import { tokenMark } from './focus.js';
+
+const SHOWN = 8;
+
+/**
+ * @param {HTMLElement} element
+ * @param {import('../api.js').Api} api
+ * @param {import('../store.js').Store} store
+ */
+export function mountLinks(element, api, store) {
+  const rows = createRows(api, store);
+  const heading = h('h2', null, 'Strongest links');
+  const subtitle = h('p', { class: 'links-row' }, ' ');
+  const body = h('tbody');
+  const table = h(
+    'table',
+    { class: 'links-table' },
+    h('caption', { class: 'sr-only' }, 'Keys that the chosen query attends to most'),
+    h(
+      'thead',
+      null,
+      h('tr', null, h('th', { scope: 'col' }, 'Key'), h('th', { scope: 'col', class: 'number' }, 'Weight')),
+    ),
+    body,
+  );
+  const spoken = h('p', { class: 'sr-only', role: 'status', 'aria-live': 'polite' });
+  const rest = h('p', { class: 'muted small' }, ' ');
+  fill(element, h('header', null, h('div', null, heading, subtitle)), table, rest, spoken);
+  fill(body, Array.from({ length: SHOWN }, () => line(null, null)));
+
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+
+  function update() {
+    const { source, query } = store.state;
+    if (!source) return;
+    const known = rows.peek();
+    if (!known) {
+      rows.ask(update);
+      return;
+    }
+    const { links } = known;
+    fill(subtitle, tokenMark(source.tokens[query], query), ` at position ${query} attends to`);
+    const top = links[0]?.weight || 1;
+    fill(
+      body,
+      Array.from({ length: SHOWN }, (_, i) => {
+        const link = links[i];
+        if (!link) return line(null, null);
+        const row = line(
+          h('button', { type: 'button', class: 'link', onclick: () => store.set({ key: link.key }) }, tokenMark(source.tokens[link.key], link.key), h('span', { class: 'muted small' }, ` ${link.key}`)),
+          formatWeight(link.weight),
+          link.weight / top,
+        );
+        return row;
+      }),
+    );
+    const sum = links.slice(0, SHOWN).reduce((total, { weight }) => total + weight, 0);
+    rest.textContent = links.length
+      ? `Together ${(100 * sum).toFixed(1)} % of the row; the rest is spread over ${Math.max(0, source.length - links.length)} keys.`
+      : 'This row may see nothing: its weights are all zero.';
+    clearTimeout(timer);
+    // Spoken once the cursor rests, not at every cell on the way.
+    timer = setTimeout(() => {
+      const said = links.slice(0, 3).map((link) => `${source.tokens[link.key]} ${formatWeight(link.weight)}`);
+      spoken.textContent = `${source.tokens[query]} attends to ${said.join(', ')}`;
+    }, 500);
+  }
+
+  store.on(['sourceNumber', 'layer', 'head', 'query'], update);
+}
+
+/** @param {Node | null} key @param {string | null} weight @param {number} [share] */
+function line(key, weight, share = 0) {
+  return h(
+    'tr',
+    { style: { '--share': share } },
+    h('td', null, key ?? ' '),
+    h('td', { class: 'number' }, weight ?? ' '),
+  );
+}
