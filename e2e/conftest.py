@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
+from e2e.error_ratios import error_ratios, pytest_terminal_summary  # noqa: F401 - pytest looks for them here
 from e2e.lab import Lab, wait_until_ready
 from scripts.browser import browser_flags, find_browser
 from scripts.build import build

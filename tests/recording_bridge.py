@@ -1,8 +1,9 @@
-"""Stands in for the browser's side: keeps what it is told, computes nothing."""
+"""Stands in for the browser's side: keeps what it is told, stores bytes, computes nothing."""
 
 from dataclasses import dataclass
 
-from py_attn.gpu.bridge import AdapterInfo
+from py_attn.errors import DeviceLostError
+from py_attn.gpu.bridge import AdapterInfo, RawTiming
 
 # WebGPU's default limits, below which no adapter goes (https://www.w3.org/TR/webgpu/#limits).
 LIMITS = {
@@ -39,8 +40,12 @@ class RecordingBridge:
         Bytes of a file, or the exception that fetching it raises.
     programs : list of list of Launch
         What was submitted, in order.
+    log : list of tuple
+        Every call that makes, changes or uses something: its name and what it was about, in order.
     buffers : dict
         Handle and size of every buffer that is not destroyed.
+    memory : dict
+        Their bytes; a new buffer holds 0xA5, as WebGPU's zeros would hide mistakes.
     fail_upload : int or None
         Number of the write that raises.
     reason : str
@@ -49,18 +54,32 @@ class RecordingBridge:
         What the next `synchronize` reports.
     """
 
-    def __init__(self):
-        self.info = AdapterInfo("fake", "", "", True, frozenset(), dict(LIMITS))
+    def __init__(self, *, software=True, subgroup_size=0, features=(), **limits):
+        assert limits.keys() <= LIMITS.keys()
+        self.info = AdapterInfo(
+            "fake", "", "", software, frozenset(features), LIMITS | limits, subgroup_size, subgroup_size
+        )
         self.assets = {}
         self.programs = []
+        self.log = []
         self.buffers = {}
+        self.memory = {}
         self.uploads = 0
         self.fail_upload = None
         self.reason = ""
         self.errors = []
-        self._pipelines = []
-        self._words = []
+        self.pipelines = {}
+        self._words = {}
+        self._tickets = {}
         self._handles = 0
+
+    def _handle(self):
+        self._handles += 1
+        return self._handles
+
+    def of(self, *names):
+        """The log's entries of these calls."""
+        return [entry for entry in self.log if entry[0] in names]
 
     async def request_device(self):
         return self
@@ -77,41 +96,110 @@ class RecordingBridge:
     def lost(self):
         return self.reason
 
+    def destroy(self):
+        self.reason = self.reason or "destroyed"
+
     def create_buffer(self, size, label):
-        self._handles += 1
-        self.buffers[self._handles] = size
-        return self._handles
+        assert size > 0
+        assert size % 4 == 0
+        handle = self._handle()
+        self.buffers[handle] = size
+        self.memory[handle] = bytearray(b"\xa5" * size)
+        self.log.append(("create_buffer", handle, size, label))
+        return handle
 
     def destroy_buffer(self, buffer):
-        del self.buffers[buffer]
+        del self.buffers[buffer], self.memory[buffer]
+        self.log.append(("destroy_buffer", buffer))
 
     def write_buffer(self, buffer, offset, data):
         self.uploads += 1
         if self.uploads == self.fail_upload:
             raise RuntimeError("the queue is gone")
-        assert offset + memoryview(data).nbytes <= self.buffers[buffer]
+        view = memoryview(data).cast("B")
+        assert offset % 4 == 0
+        assert view.nbytes % 4 == 0
+        assert offset + view.nbytes <= self.buffers[buffer]
+        self.memory[buffer][offset : offset + view.nbytes] = view
+        self.log.append(("write_buffer", buffer, offset, bytes(view)))
+
+    async def read_buffer(self, buffer, offset, out):
+        if self.reason:
+            raise DeviceLostError(f"reading back failed: {self.reason}")
+        view = memoryview(out).cast("B")
+        assert offset % 4 == 0
+        assert view.nbytes % 4 == 0
+        assert offset + view.nbytes <= self.buffers[buffer]
+        view[:] = self.memory[buffer][offset : offset + view.nbytes]
+        self.log.append(("read_buffer", buffer, offset, view.nbytes))
 
     def create_pipeline(self, label, wgsl, access):
-        self._pipelines.append((label, wgsl))
-        return len(self._pipelines) - 1
+        handle = self._handle()
+        self.pipelines[handle] = (label, wgsl, access)
+        self.log.append(("create_pipeline", handle, label))
+        return handle
+
+    def destroy_pipeline(self, pipeline):
+        del self.pipelines[pipeline]
+        self.log.append(("destroy_pipeline", pipeline))
+
+    async def compile_us(self, pipeline):
+        assert pipeline in self.pipelines
+        return 1000.0
 
     def create_program(self, words):
-        self._words.append(list(words))
-        return len(self._words) - 1
+        handle = self._handle()
+        self._words[handle] = list(words)
+        self.log.append(("create_program", handle))
+        return handle
 
     def submit_program(self, program, params):
-        words, launches = self._words[program], []
+        self.programs.append(self._launches(self._words[program], params))
+        self.log.append(("submit_program", program))
+
+    def submit_timed(self, program, params):
+        self.submit_program(program, params)
+        ticket = self._handle()
+        self._tickets[ticket] = len(self.programs[-1])
+        return ticket
+
+    async def timings(self, ticket):
+        clock = 5.0 if "timestamp-query" in self.info.features else None
+        return [RawTiming(clock, 10.0 + n) for n in range(self._tickets.pop(ticket))]
+
+    def _launches(self, words, params):
+        launches = []
         while words:
             pipeline, first, size, x, y, z, count = words[:7]
-            triples = zip(*[iter(words[7 : 7 + 3 * count])] * 3, strict=True)
+            triples = tuple(zip(*[iter(words[7 : 7 + 3 * count])] * 3, strict=True))
+            label, wgsl, access = self.pipelines[pipeline]
+            self._check(access, first, size, (x, y, z), triples)
             block = bytes(params[first : first + size])
-            launches.append(Launch(*self._pipelines[pipeline], block, (x, y, z), tuple(triples)))
+            assert len(block) == size
+            launches.append(Launch(label, wgsl, block, (x, y, z), triples))
             words = words[7 + 3 * count :]
-        self.programs.append(launches)
+        return launches
+
+    def _check(self, access, first, size, workgroups, triples):
+        """What WebGPU would refuse: https://www.w3.org/TR/webgpu/#dom-gpudevice-createbindgroup"""
+        limits = self.info.limits
+        assert first % 256 == 0
+        assert size % 16 == 0
+        assert all(1 <= n <= limits["maxComputeWorkgroupsPerDimension"] for n in workgroups)
+        assert len(triples) == len(access) <= limits["maxStorageBuffersPerShaderStage"]
+        for handle, offset, length in triples:
+            assert offset % limits["minStorageBufferOffsetAlignment"] == 0
+            assert 0 < length <= limits["maxStorageBufferBindingSize"]
+            assert length % 4 == 0
+            assert offset + length <= self.buffers[handle]
+        written = {handle for letter, (handle, *_) in zip(access, triples, strict=True) if letter == "w"}
+        assert sum(handle in written for handle, *_ in triples) == len(written), "read and written at once"
 
     def destroy_program(self, program):
-        self._words[program] = []
+        del self._words[program]
+        self.log.append(("destroy_program", program))
 
     async def synchronize(self):
+        self.log.append(("synchronize",))
         errors, self.errors = self.errors, []
         return errors

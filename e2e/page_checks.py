@@ -1,0 +1,361 @@
+"""Runs in the page: builds a case's inputs, runs our kernels on them, and measures the error against float64.
+
+The bound is the design's: a kernel may be at most twice as far from float64 as plain numpy in float32, plus
+a tiny absolute term of a few roundings (`_ULPS`) at the size of the largest result, for results that numpy
+happens to hit exactly. Where two large scores nearly tie, float32's error is a lottery that few rows decide;
+numpy therefore computes with the head dim in several orders, and the largest of its errors counts. A result
+stored as a half type may then be off by one rounding to it: half a unit in its last place, element by element.
+
+A check answers with the largest error over its bound; anything else that is wrong raises.
+"""
+
+import contextlib
+import gc
+from functools import partial
+from unittest import mock
+
+import numpy as np
+
+import py_attn as pa
+from py_attn.gpu.dtypes import round_to
+from py_attn.kernels import _tiles
+from py_attn.kernels import attention as attention_module
+
+_ULPS = 4 * float(np.finfo(np.float32).eps)
+_ORDERS = 3
+# Below this a row saw nothing but keys pushed away by finfo.min; how far down it lies means nothing.
+_PUSHED_AWAY = -1e30
+
+
+def half_ulp(values, dtype):
+    """What one rounding to `dtype` may change values by."""
+    if dtype == "float32":
+        return 0.0
+    digits, smallest = {"float16": (10, -14), "bfloat16": (7, -126)}[dtype]
+    exponent = np.floor(np.log2(np.maximum(np.abs(values), 2.0**smallest)))
+    return 2.0 ** (np.maximum(exponent, smallest) - digits - 1)
+
+
+def in_orders(compute, query, key):
+    """`compute` in float32, with query's and key's elements in several orders."""
+    found = []
+    for n in range(_ORDERS):
+        order = np.random.default_rng(n).permutation(query.shape[-1]) if n else slice(None)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found.append(compute(query[..., order], key[..., order]))
+    return found
+
+
+def bound_of(exact, singles):
+    """How far a float32 result may be from `exact`; `singles` is the same thing computed in float32."""
+    return 2 * max(np.abs(single - exact).max() for single in singles) + _ULPS * np.abs(exact).max()
+
+
+def over_bound(got, exact, singles, dtype="float32"):
+    """The largest error over its bound."""
+    got = np.asarray(got, np.float64)
+    assert got.shape == exact.shape, f"shape {got.shape}, expected {exact.shape}"
+    if not got.size:
+        return 0.0
+    assert np.isfinite(got).all(), (
+        f"{np.count_nonzero(~np.isfinite(got))} of {got.size} values are not finite"
+    )
+    bound = bound_of(exact, singles)
+    rounding = half_ulp(np.maximum(np.abs(exact), np.abs(got)), dtype)
+    error = (np.abs(got - exact) - rounding).max()
+    return max(0.0, float(error / bound)) if bound else float(error > 0)
+
+
+def lse_over_bound(got, exact, singles):
+    """The same for log-sum-exps, where -inf must be -inf."""
+    assert got.shape == exact.shape, f"lse: shape {got.shape}, expected {exact.shape}"
+    assert np.array_equal(np.isneginf(got), np.isneginf(exact)), "lse: -inf in other rows than expected"
+    pushed = np.isfinite(exact) & (exact < _PUSHED_AWAY)
+    assert (got[pushed] < _PUSHED_AWAY).all(), "lse: too high for rows with nothing but the lowest bias"
+    rows = np.isfinite(exact) & ~pushed
+    return over_bound(got[rows], exact[rows], [single[rows] for single in singles]) if rows.any() else 0.0
+
+
+# Inputs
+
+
+def normal(random, shape, dtype, size=1.0):
+    """Normal numbers as `dtype` holds them."""
+    return round_to(random.standard_normal(shape) * size, dtype)
+
+
+def laid_out(device, values, dtype, view="plain"):
+    """`values` [B, H, S, D] as a tensor whose elements lie in memory as `view` says."""
+    b, h, s, d = values.shape
+    if view == "plain":
+        return device.tensor(values, dtype)
+    if view == "swapped":
+        return device.tensor(values.transpose(0, 2, 1, 3), dtype).transpose(0, 2, 1, 3)
+    if view == "columns":
+        return device.tensor(values.transpose(0, 1, 3, 2), dtype).transpose(0, 1, 3, 2)
+    if view == "offset":
+        flat = np.concatenate([np.full(1, np.nan), values.ravel()])
+        return device.tensor(flat, dtype)[1:].reshape(*values.shape)
+    if view == "steps":
+        # Everything that is not meant to be read is NaN.
+        base = np.full((b + 1, h, 2 * s + 1, d + 3), np.nan)
+        base[1:, :, 1 : 2 * s : 2, 2 : 2 + d] = values
+        return device.tensor(base, dtype)[1:, :, 1 : 2 * s : 2, 2 : 2 + d]
+    raise ValueError(view)
+
+
+def make_mask(random, spec):
+    """A mask's numbers: {"dtype", "shape", "rows": what some rows are filled with or None}."""
+    shape = spec["shape"]
+    if spec["dtype"] == "bool":
+        mask = random.random(shape) < 0.7
+        hidden = False
+    else:
+        mask = normal(random, shape, spec["dtype"], 2.0)
+        mask[random.random(shape) < 0.2] = -np.inf
+        lowest = {"float16": -65504.0}.get(spec["dtype"], float(np.finfo(np.float32).min))
+        hidden = round_to(lowest, spec["dtype"]) if spec.get("rows") == "lowest" else -np.inf
+    if spec.get("rows") and len(shape) > 1:
+        mask[..., random.random(shape[-2]) < 0.4, :] = hidden
+    return mask
+
+
+def mask_tensor(device, mask, spec):
+    dtype = None if spec["dtype"] == "bool" else spec["dtype"]
+    if spec.get("transposed") and mask.ndim > 1:
+        axes = (*range(mask.ndim - 2), mask.ndim - 1, mask.ndim - 2)
+        return device.tensor(mask.transpose(axes), dtype).transpose(*axes)
+    return device.tensor(mask, dtype)
+
+
+def masking(case):
+    """The keywords that kernel and reference share."""
+    names = ("causal", "window", "scale", "softcap")
+    found = {name: case[name] for name in names if case.get(name) is not None}
+    if isinstance(found.get("window"), list):
+        found["window"] = tuple(found["window"])
+    return found
+
+
+class Inputs:
+    """A case's arrays, on the device and as the reference takes them (always BHSD)."""
+
+    def __init__(self, device, case):
+        random = np.random.default_rng(case["seed"])
+        b, s_q, s_k, d = case["batch"], case["queries"], case["keys"], case["head_dim"]
+        shapes = {
+            "query": (b, case["heads"], s_q, d),
+            "key": (b, case["kv_heads"], s_k, d),
+            "value": (b, case["kv_heads"], s_k, case["value_head_dim"]),
+        }
+        swap = case.get("layout", "BHSD") == "BSHD"
+        self.arrays, self.tensors = [], []
+        for name, shape in shapes.items():
+            dtype = case["dtypes"][name]
+            values = normal(random, shape, dtype, case.get("size", 1.0) if name != "value" else 1.0)
+            tensor = laid_out(device, values, dtype, case.get("views", {}).get(name, "plain"))
+            self.arrays.append(values)
+            self.tensors.append(tensor.transpose(0, 2, 1, 3) if swap else tensor)
+        self.shared = masking(case)
+        self.kernel = {"layout": "BSHD"} if swap else {}
+        self.reference = {}
+        if case.get("mask"):
+            mask = make_mask(random, case["mask"])
+            self.reference["mask"] = mask
+            self.kernel["mask"] = mask_tensor(device, mask, case["mask"])
+        if case.get("kv_lengths") is not None:
+            lengths = case["kv_lengths"]
+            self.reference["kv_lengths"] = lengths
+            kind = case.get("lengths_as", "list")
+            self.kernel["kv_lengths"] = lengths if kind == "list" else device.tensor(np.array(lengths, kind))
+
+
+@contextlib.contextmanager
+def tile_forced(tile, unrolled):
+    """The tiled kernels with this tile, whatever the adapter would get."""
+    render = attention_module._render
+    with contextlib.ExitStack() as stack:
+        if tile is not None:
+            chosen = _tiles.Tile(**tile)
+            stack.enter_context(mock.patch.object(attention_module, "choose_tile", lambda *_: chosen))
+        if unrolled is not None:
+            forced = lambda variant, tile, _, *rest: render(variant, tile, unrolled, *rest)  # noqa: E731
+            stack.enter_context(mock.patch.object(attention_module, "_render", forced))
+        yield
+
+
+@contextlib.contextmanager
+def poisoned(device):
+    device.poison_outputs = True
+    try:
+        yield
+    finally:
+        device.poison_outputs = False
+
+
+# Checks
+
+
+async def check_attention(case):
+    """One call of `pa.attention`: the ratios of output and LSE, and the variant that ran."""
+    device = pa.default_device()
+    with poisoned(device), tile_forced(case.get("tile"), case.get("unrolled")):
+        inputs = Inputs(device, case)
+        asked = {**inputs.shared, **inputs.kernel, "variant": case.get("variant", "auto")}
+        out, lse = pa.attention(*inputs.tensors, **asked, return_lse=True)
+        alone = pa.attention(*inputs.tensors, **asked) if case.get("without_lse") else out
+        got, got_lse, got_alone = await out.numpy(), await lse.numpy(), await alone.numpy()
+    assert out.dtype == case["dtypes"]["query"]
+    assert lse.dtype == "float32"
+    assert np.array_equal(got, got_alone), "another result without the LSE"
+    if "layout" in inputs.kernel:
+        got = got.swapaxes(1, 2)
+    keywords = {**inputs.shared, **inputs.reference, "return_lse": True}
+    query, key, value = inputs.arrays
+    exact, exact_lse = pa.reference.attention(query, key, value, **keywords)
+    singles = in_orders(
+        lambda q, k: pa.reference.attention(q, k, value, **keywords, compute_dtype=np.float32), query, key
+    )
+    assert (got[np.isneginf(exact_lse)] == 0).all(), "a row that sees nothing is not zero"
+    return {
+        "out": over_bound(got, exact, [single for single, _ in singles], out.dtype),
+        "lse": lse_over_bound(got_lse, exact_lse, [lse for _, lse in singles]),
+    }
+
+
+async def check_weights(case):
+    """One call of `pa.attention_weights`, with the LSE that `pa.attention` gives."""
+    device = pa.default_device()
+    with poisoned(device):
+        inputs = Inputs(device, case)
+        query, key, value = inputs.tensors
+        shared = {**inputs.shared, **inputs.kernel}
+        lse = pa.attention(query, key, value, **shared, return_lse=True)[1]
+        shown = dict(case["show"])
+        rows, columns = (slice(*shown.pop(name, [None])) for name in ("rows", "columns"))
+        weights = pa.attention_weights(query, key, lse, rows=rows, columns=columns, **shown, **shared)
+        got = await weights.numpy()
+    heads = shown.get("heads")
+    heads = list(range(case["heads"])) if heads is None else [heads] if isinstance(heads, int) else heads
+    keywords = {**inputs.shared, **inputs.reference}
+
+    def reference(q, k, compute=np.float32):
+        full = pa.reference.attention_weights(q, k, **keywords, compute_dtype=compute)
+        part = full[:, heads][:, :, rows, columns]
+        return pa.reference.pool(part, shown["size"], shown.get("pool", "max")) if shown.get("size") else part
+
+    query, key, _ = inputs.arrays
+    exact, singles = reference(query, key, np.float64), in_orders(reference, query, key)
+    if not shown.get("colormap"):
+        return {"weights": over_bound(got, exact, singles)}
+    return {"colors": colors_over_bound(got, exact, singles, shown)}
+
+
+def colors_over_bound(got, exact, singles, shown):
+    """Colours must be those of a weight within the bound of the true one."""
+    paint = {
+        "colormap": shown["colormap"],
+        "scale": shown.get("color_scale", "linear"),
+        "maximum": shown.get("color_max", 1.0),
+    }
+    assert got.dtype == np.uint32
+    assert got.shape == exact.shape
+    bound = bound_of(exact, singles)
+    steps = [
+        pa.colormaps.position(np.clip(exact + sign * bound, 0, None), paint["scale"], paint["maximum"]) * 255
+        for sign in (-1, 1)
+    ]
+    # Ties may round either way.
+    low, high = np.floor(steps[0] + 0.5 - 1e-3).astype(int), np.floor(steps[1] + 0.5 + 1e-3).astype(int)
+    pixels = got.view(np.uint8).reshape(*got.shape, 4)
+    table = pa.colormaps.table(paint["colormap"])
+    allowed = np.zeros(got.shape, bool)
+    for offset in range(int((high - low).max()) + 1):
+        index = np.clip(low + offset, 0, 255)
+        allowed |= (table[index] == pixels).all(axis=-1) & (low + offset <= high)
+    assert allowed.all(), f"{np.count_nonzero(~allowed)} of {allowed.size} cells have a wrong colour"
+    return float((pixels != pa.colormaps.paint(exact, **paint)).any(axis=-1).mean())
+
+
+async def check_decode(case):
+    """Appends and decode calls in the order of `case["steps"]`; each decode against what was cached then.
+
+    A step is ["append", S] or ["decode", S, keywords]. Nothing is read back before all steps are recorded.
+    """
+    device = pa.default_device()
+    random = np.random.default_rng(case["seed"])
+    batch, kv_heads, heads = case["batch"], case["kv_heads"], case["heads"]
+    dims = case["head_dim"], case["value_head_dim"]
+    kinds = case["cache_dtypes"]
+    held = [np.zeros((batch, kv_heads, 0, dim), np.float32) for dim in dims]
+    recorded = []
+    with poisoned(device):
+        cache = pa.KVCache(
+            batch, kv_heads, case["capacity"], dims[0], value_head_dim=dims[1], dtype=tuple(kinds)
+        )
+        for step, count, *rest in case["steps"]:
+            if step == "append":
+                new = [normal(random, (batch, kv_heads, count, dim), case["source_dtype"]) for dim in dims]
+                view = case.get("source_view", "plain")
+                cache.append(*(laid_out(device, x, case["source_dtype"], view) for x in new))
+                for i, (x, kind) in enumerate(zip(new, kinds, strict=True)):
+                    held[i] = np.concatenate([held[i], round_to(x, kind)], 2)[:, :, -case["capacity"] :]
+                assert cache.length == held[0].shape[2]
+                continue
+            keywords = dict(rest[0]) if rest else {}
+            query = normal(random, (batch, heads, count, dims[0]), case["query_dtype"], case.get("size", 1.0))
+            tensor = laid_out(device, query, case["query_dtype"], case.get("query_view", "plain"))
+            window = keywords.pop("window", None)
+            if window is not None:
+                keywords["window"] = tuple(window) if isinstance(window, list) else window
+            splits = keywords.pop("splits", "auto")
+            results = pa.decode_attention(tensor, cache, splits=splits, return_lse=True, **keywords)
+            alone = pa.decode_attention(tensor, cache, splits=splits, **keywords)
+            parts = pa.decode_partials(tensor, cache, splits=splits, **keywords)
+            recorded.append((query, *held, keywords, results, alone, parts))
+        worst = {"out": 0.0, "lse": 0.0, "partials": 0.0}
+        for query, keys, values, keywords, results, alone, parts in recorded:
+            exact = pa.reference.decode_attention(query, keys, values, return_lse=True, **keywords)
+            same = partial(
+                pa.reference.decode_attention, return_lse=True, compute_dtype=np.float32, **keywords
+            )
+            singles = in_orders(lambda q, k, v=values, same=same: same(q, k, v), query, keys)
+            outs, lses = zip(*singles, strict=True)
+            out, lse = [await t.numpy() for t in results]
+            part_out, part_lse = [(await t.numpy()).astype(np.float64) for t in parts]
+            assert np.array_equal(out, await alone.numpy()), "another result without the LSE"
+            assert (out[np.isneginf(exact[1])] == 0).all(), "a row that sees nothing is not zero"
+            assert part_out.shape[:3] == out.shape[:3]
+            assert part_out.shape[3:] == (
+                part_lse.shape[3],
+                dims[1],
+            )
+            with np.errstate(divide="ignore"):
+                total = np.log(np.exp(part_lse).sum(-1))
+            share = np.exp(part_lse - np.where(np.isneginf(total), 0, total)[..., None])
+            combined = (share[..., None] * part_out).sum(-2)
+            for name, ratio in (
+                ("out", over_bound(out, exact[0], outs, case["query_dtype"])),
+                ("lse", lse_over_bound(lse, exact[1], lses)),
+                ("partials", over_bound(combined, exact[0], outs)),
+            ):
+                worst[name] = max(worst[name], ratio)
+        cache.destroy()
+    return worst
+
+
+async def check_all(check, cases):
+    """Every case's answer, or {"failed": why}; memory must not grow."""
+    device = pa.default_device()
+    before = device.memory_allocated()
+    answers = []
+    for case in cases:
+        try:
+            answers.append(await check(case))
+        except Exception as error:
+            answers.append({"failed": f"{type(error).__name__}: {error}"})
+    gc.collect()
+    grown = device.memory_allocated() - before
+    # A table of heads or colours lives as long as the device.
+    assert grown <= 1 << 14, f"{grown} bytes were not freed"
+    return answers

@@ -1,0 +1,278 @@
+"""`pa.attention` in the page against the float64 reference: every argument, every variant."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from e2e.kernel_cases import (
+    FLOATS,
+    HEAD_DIMS,
+    HEADS,
+    LENGTHS,
+    VIEWS,
+    attention_case,
+    attention_cases,
+    dtypes,
+    features,
+    mask_shapes,
+)
+from py_attn.kernels._tiles import Tile
+
+CHECKS = (Path(__file__).parent / "page_checks.py").read_text(encoding="utf-8")
+#: Hypothesis gives the same examples in every run; a new pipeline takes up to a second here.
+EVERY_TIME = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+VARIANTS = ("naive", "tiled", "subgroup")
+
+
+@pytest.fixture(scope="module")
+def check(lab, error_ratios):
+    """Run attention cases in the page; every ratio must be at most 1."""
+    lab.run(CHECKS)
+
+    def run(*cases):
+        answers = lab.run(f"await check_all(check_attention, {cases!r})", timeout=120)
+        wrong = []
+        for case, answer in zip(cases, answers, strict=True):
+            ratio = max(answer.values()) if "failed" not in answer else float("inf")
+            if ratio > 1:
+                wrong.append(f"{answer}: {case}")
+            else:
+                error_ratios.note(features(case), case["variant"], ratio)
+        assert not wrong, "\n".join(wrong)
+
+    return run
+
+
+@settings(EVERY_TIME, max_examples=100)
+@given(case=attention_cases("naive"))
+def test_naive_on_anything(check, case):
+    check(case)
+
+
+@settings(EVERY_TIME, max_examples=18)
+@given(case=attention_cases("tiled"))
+def test_tiled_on_anything(check, case):
+    check(case)
+
+
+@settings(EVERY_TIME, max_examples=18)
+@given(case=attention_cases("subgroup"))
+def test_subgroup_on_anything(check, case):
+    check(case)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_lengths(check, variant):
+    # One pipeline: all lengths are params.
+    check(
+        *(
+            attention_case(variant=variant, queries=q, keys=k, seed=100 * q + k)
+            for q in LENGTHS
+            for k in LENGTHS
+            if q * k < 5000
+        )
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_causal_and_windows(check, variant):
+    windows = [None, 0, 1, 20, [0, None], [None, 0], [3, 5], [None, 2], [40, 0], [1000, None]]
+    sizes = [(1, 1), (5, 33), (33, 5), (33, 33), (17, 64), (64, 17)]
+    check(
+        *(
+            attention_case(variant=variant, queries=q, keys=k, causal=causal, window=window)
+            for q, k in sizes
+            for causal in (False, True, "bottom-right", "top-left")
+            for window in windows
+        )
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kv_lengths(check, variant):
+    lengths = [[0, 0], [0, 37], [37, 1], [18, 19], [36, 20]]
+    check(
+        *(
+            attention_case(variant=variant, kv_lengths=n, causal=causal, window=window, lengths_as=kind)
+            for n in lengths
+            for causal in (False, True, "top-left")
+            for window in (None, [4, 2])
+            for kind in ("list", "int32")
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["bool", *FLOATS])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_masks(check, variant, kind):
+    # With 37 keys the last row of tiles is never full.
+    check(
+        *(
+            attention_case(
+                variant=variant,
+                mask={"dtype": kind, "shape": shape, "rows": rows, "transposed": transposed},
+                causal=causal,
+                kv_lengths=lengths,
+            )
+            for shape in mask_shapes((2, 4, 19, 37))
+            for rows, transposed, causal, lengths in (
+                (None, False, False, None),
+                ("hidden", True, True, None),
+                ("lowest", False, "top-left", None),
+            )
+        )
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_mask_that_hides_everything(check, variant):
+    # Whole tiles, and whole rows, are skipped.
+    for kind in ("bool", "float32"):
+        check(
+            *(
+                attention_case(
+                    variant=variant, queries=1, keys=67, batch=1, seed=seed,
+                    mask={"dtype": kind, "shape": [4, 1, 67], "rows": "hidden"},
+                )
+                for seed in range(8)
+            )
+        )  # fmt: skip
+
+
+def test_storage_types(check):
+    kinds = [dtypes(q, k, v) for q in FLOATS for k in FLOATS for v in FLOATS]
+    check(*(attention_case(dtypes=kind, head_dim=20) for kind in kinds))
+
+
+@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+def test_storage_types_in_tiles(check, variant):
+    kinds = [dtypes("float16"), dtypes("bfloat16"), dtypes("float32", "bfloat16", "float16")]
+    check(*(attention_case(variant=variant, dtypes=kind, head_dim=20) for kind in kinds))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+def test_views(check, view, kind, layout):
+    for name in ("query", "key", "value"):
+        check(attention_case(views={name: view}, dtypes=dtypes(kind), layout=layout, head_dim=12))
+
+
+@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_views_in_tiles(check, variant, kind):
+    views = dict(zip(("query", "key", "value"), ("steps", "columns", "offset"), strict=True))
+    check(attention_case(variant=variant, views=views, dtypes=dtypes(kind), layout="BSHD", head_dim=13))
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_head_dims(check, head_dim):
+    for value_head_dim in {head_dim, 513 - head_dim}:
+        check(
+            attention_case(
+                head_dim=head_dim, value_head_dim=value_head_dim, causal=True, batch=1, heads=2, kv_heads=1
+            )
+        )
+
+
+@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+@pytest.mark.parametrize(
+    ("head_dim", "value_head_dim"), [(1, 1), (3, 70), (64, 64), (128, 128), (130, 5), (256, 256), (512, 512)]
+)
+def test_head_dims_in_tiles(check, variant, head_dim, value_head_dim):
+    check(attention_case(variant=variant, head_dim=head_dim, value_head_dim=value_head_dim, causal=True))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_grouped_heads(check, variant):
+    check(
+        *(
+            attention_case(variant=variant, heads=heads, kv_heads=kv)
+            for heads, kv in [*HEADS, (16, 1), (40, 8)]
+        )
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scale_and_softcap(check, variant):
+    check(
+        *(
+            attention_case(variant=variant, scale=scale, softcap=softcap, size=size, causal=True)
+            for scale in (None, 0.0, -1.0, 1e-6, 3.0)
+            for softcap in (None, 0, 1e-3, 0.3, 10.0, 1e4)
+            for size in (1.0, 3.0)
+        )
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_far_from_zero(check, variant):
+    # Scores up to thousands: one key gets all the weight, and exp2 must neither overflow nor make NaN.
+    check(
+        *(
+            attention_case(variant=variant, size=size, seed=seed)
+            for size in (30.0, 100.0)
+            for seed in range(4)
+        )
+    )
+
+
+# The tiles that other adapters get. Compiled for a CPU, the large ones take long, the unrolled ones longest.
+_SMALL = Tile(tx=4, ty=2, rows=1, keys=16, depth4=2, value_keys=4, query_resident=False)
+TILES = {
+    "small": _SMALL,
+    "resident": dataclasses.replace(_SMALL, query_resident=True),
+    "rows": dataclasses.replace(_SMALL, rows=4, ty=4),
+    "deep": dataclasses.replace(_SMALL, depth4=8, value_keys=16),
+    "wide": dataclasses.replace(_SMALL, tx=8, keys=64, value_keys=8),
+    "tall": dataclasses.replace(_SMALL, tx=4, ty=16, rows=2, keys=32),
+    "largest": Tile(tx=16, ty=16, rows=4, keys=64, depth4=4, value_keys=16, query_resident=False),
+    "largest, resident": Tile(tx=16, ty=8, rows=2, keys=64, depth4=4, value_keys=16, query_resident=True),
+}
+
+
+def tile_cases(tile, **changes):
+    """Every kind of loop of the kernel, with lengths that are no multiple of the tile."""
+    common = {"tile": dataclasses.asdict(tile), "head_dim": 36, "value_head_dim": 20, **changes}
+    return [
+        attention_case(**common, queries=q, keys=k, causal=causal, window=window)
+        for q, k in ((1, 1), (70, 70), (33, 150))
+        for causal, window in ((False, None), (True, None), ("top-left", [9, 3]))
+    ]
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_tiles(check, name):
+    check(*tile_cases(TILES[name], variant="tiled"))
+
+
+@pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.tx <= 4])
+def test_tiles_with_subgroups(check, name):
+    check(*tile_cases(TILES[name], variant="subgroup"))
+
+
+@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+@pytest.mark.parametrize("resident", [False, True])
+def test_unrolled_tiles(check, variant, resident):
+    # As on hardware, where the per-invocation arrays must be indexed by constants.
+    tile = dataclasses.replace(_SMALL, rows=2, query_resident=resident)
+    check(*tile_cases(tile, variant=variant, unrolled=True, head_dim=8, value_head_dim=8, softcap=2.0))
+
+
+def test_unrolled_tile_with_mask(check):
+    mask = {"dtype": "float32", "shape": [1, 4, 19, 37], "rows": "hidden"}
+    check(
+        attention_case(
+            variant="tiled", unrolled=True, tile=dataclasses.asdict(_SMALL), mask=mask, head_dim=8,
+            kv_lengths=[37, 20],
+        )
+    )  # fmt: skip
