@@ -20,6 +20,7 @@ from py_attn.kernels.attention import attention
 from py_attn.kernels.backward import attention_backward
 from py_attn.kernels.cache import KVCache
 from py_attn.kernels.decode import decode_attention, decode_partials
+from py_attn.kernels.varlen import varlen_attention, varlen_attention_backward
 from py_attn.kernels.weights import attention_weights
 
 __version__ = "0.1.0"
@@ -44,4 +45,6 @@ __all__ = [
     "models",
     "reference",
     "request_device",
+    "varlen_attention",
+    "varlen_attention_backward",
 ]

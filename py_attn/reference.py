@@ -6,6 +6,7 @@ the tests: a kernel may be at most twice as far from float64 as plain numpy of i
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,56 @@ def attention_backward(
     if swap:
         d_query, d_key, d_value = (x.swapaxes(1, 2) for x in (d_query, d_key, d_value))
     return d_query, d_key, d_value
+
+
+def varlen_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    cu_seqlens_q: npt.ArrayLike,
+    cu_seqlens_k: npt.ArrayLike,
+    *,
+    return_lse: bool = False,
+    **keywords: Any,
+) -> Any:
+    """:func:`attention` of each packed sequence by itself; [total, H, D], LSE [H, total]."""
+    q, k, v = (np.asarray(x) for x in (query, key, value))
+    outs, lses = [], []
+    for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k):
+        out, lse = attention(
+            q[None, rows], k[None, columns], v[None, columns], layout="BSHD", return_lse=True, **keywords
+        )
+        outs.append(out[0])
+        lses.append(lse[0])
+    joined = np.concatenate(outs)
+    return (joined, np.concatenate(lses, axis=1)) if return_lse else joined
+
+
+def varlen_attention_backward(
+    grad_out: npt.ArrayLike,
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    cu_seqlens_q: npt.ArrayLike,
+    cu_seqlens_k: npt.ArrayLike,
+    **keywords: Any,
+) -> tuple[Array, Array, Array]:
+    """Gradients of :func:`varlen_attention`."""
+    g, q, k, v = (np.asarray(x) for x in (grad_out, query, key, value))
+    parts = [
+        attention_backward(
+            g[None, rows], q[None, rows], k[None, columns], v[None, columns], layout="BSHD", **keywords
+        )
+        for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k)
+    ]
+    d_query, d_key, d_value = (np.concatenate([part[n][0] for part in parts]) for n in range(3))
+    return d_query, d_key, d_value
+
+
+def _sequences(cu_seqlens_q: npt.ArrayLike, cu_seqlens_k: npt.ArrayLike) -> list[tuple[slice, slice]]:
+    ends = [np.asarray(cu).tolist() for cu in (cu_seqlens_q, cu_seqlens_k)]
+    rows, columns = ([slice(a, b) for a, b in itertools.pairwise(cu)] for cu in ends)
+    return list(zip(rows, columns, strict=True))
 
 
 def decode_attention(

@@ -4,7 +4,8 @@
 //## side "query": rows are queries, columns keys;   d_query = scale · Σ ds key
 //## side "key":   rows are keys, columns the queries of all heads of the group;
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
-//## with p = exp(score - lse), ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query.
+//## with p = exp(score - lse), ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
+//## lse and delta of each query lie beside each other in row_values.
 //## The tile is that of attention_tiled.wgsl, with BQ rows and BK columns.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
@@ -25,6 +26,7 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# include "lib/sequences.wgsl"
 
 const SCORES = BK / TX;
 const PITCH = DEPTH4 + 1u;
@@ -73,9 +75,9 @@ var<workgroup> weights: array<vec4<f32>, BQ * BK / 4u>;
     workgroupBarrier();
 //# call(r) each("r", ROWS, unrolled)
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    let at = {{ r }} * SCORES + 4u * {{ g }};
+    let n = {{ r }} * SCORES + 4u * {{ g }};
     weights[(ty * ROWS + {{ r }}) * (BK / 4u) + {{ g }} * TX + tx] =
-      vec4<f32>({{ coefficients }}[at], {{ coefficients }}[at + 1u], {{ coefficients }}[at + 2u], {{ coefficients }}[at + 3u]);
+      vec4<f32>({{ coefficients }}[n], {{ coefficients }}[n + 1u], {{ coefficients }}[n + 2u], {{ coefficients }}[n + 3u]);
 //#   endcall
 //# endcall
     for (var part = 0u; part < BK; part += VALUE_KEYS) {
@@ -110,7 +112,7 @@ var<workgroup> weights: array<vec4<f32>, BQ * BK / 4u>;
 //# call(r) each("r", ROWS, unrolled)
   let n = first_row + ty * ROWS + {{ r }};
   if (n < row_count) {
-    let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, n));
+    let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
 //#   call(o) each("o", across, unrolled)
     if ({{ o }} * TX + tx < {{ d4 }}u) {
       {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]{{ factor }});
@@ -128,17 +130,29 @@ fn main(
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
   let heads = {{ "params.heads" if by_query else "params.heads / params.group" }};
+//# if varlen
+  let at = sequence_of(work % params.tiles);
+  let b = at.b;
+  let head = work / params.tiles;
+  if (b >= params.batch || head >= heads) {
+    return;
+  }
+  let first_row = at.tile * BQ;
+  let row_count = {{ "at.queries" if by_query else "u32(at.keys)" }};
+//# else
   if (work >= params.tiles * heads * params.batch) {
     return;
   }
+  let b = work / params.tiles / heads;
+  let head = (work / params.tiles) % heads;
+  let at = sequence(b);
+  let first_row = (work % params.tiles) * BQ;
+  let row_count = {{ "params.queries" if by_query else "params.keys" }};
+//# endif
   let tx = local % TX;
   let ty = local / TX;
-  let first_row = (work % params.tiles) * BQ;
-  let head = (work / params.tiles) % heads;
-  let b = work / params.tiles / heads;
-  let length = key_count(b);
-  let shift = query_shift(length);
-  let row_count = {{ "params.queries" if by_query else "params.keys" }};
+  let length = at.keys;
+  let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;
 
   var rows: array<vec4<f32>, ROWS>;
@@ -158,14 +172,14 @@ fn main(
   let kv_head = head;
   // A key at j is seen from positions j - right to j + left.
   let begin = u32(max(0, i32(first_row) - params.window_right - shift));
-  let end = u32(clamp(i32(last_row) + params.window_left - shift + 1, 0, i32(params.queries)));
+  let end = u32(clamp(i32(last_row) + params.window_left - shift + 1, 0, i32(at.queries)));
   for (var member = 0u; member < params.group; member++) {
   let h = head * params.group + member;
 //# endif
-  let query_head = params.query_first + dot(params.query_strides.xy, vec2<u32>(b, h));
-  let grad_head = params.grad_first + dot(params.grad_strides.xy, vec2<u32>(b, h));
-  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, kv_head));
-  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, kv_head));
+  let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));
+  let grad_head = params.grad_first + dot(params.grad_strides.xyz, vec3<u32>(b, h, at.query_begin));
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
 
   for (var tile = begin; tile < end; tile += BK) {
 //# call(n) each("n", ROWS * BK // TX, unrolled)
@@ -177,7 +191,7 @@ fn main(
 //# call(r) each("r", ROWS, unrolled)
 //#   call(n) each("n", BK // TX, unrolled)
     {
-      let at = {{ r }} * SCORES + {{ n }};
+      let here = {{ r }} * SCORES + {{ n }};
       let row_index = first_row + ty * ROWS + {{ r }};
       let column_index = tile + 4u * (tx + TX * ({{ n }} / 4u)) + {{ n }} % 4u;
 //#     if by_query
@@ -190,18 +204,18 @@ fn main(
       var p = 0.0;
       var ds = 0.0;
       if (row_index <= last_row && column_index < end) {
-        let row_lse = lse[params.lse_first + dot(params.lse_strides.xyz, vec3<u32>(b, h, i))];
-        let here = score(s[at], b, h, i, j, i32(i) + shift, length);
+        let row = row_values[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i];
+        let masked = score(s[here], b, h, i, j, i32(i) + shift, length);
         // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
-        p = select(0.0, exp2(fma(row_lse, -LOG2_E, here)), here >= FLOOR);
-        ds = p * (dp[at] - delta[(b * params.heads + h) * params.queries + i]);
+        p = select(0.0, exp2(fma(row.x, -LOG2_E, masked)), masked >= FLOOR);
+        ds = p * (dp[here] - row.y);
 //#     if softcap
-        let capped = accurate_tanh(s[at]);
+        let capped = accurate_tanh(s[here]);
         ds *= 1.0 - capped * capped;
 //#     endif
       }
-      s[at] = p;
-      dp[at] = ds;
+      s[here] = p;
+      dp[here] = ds;
     }
 //#   endcall
 //# endcall

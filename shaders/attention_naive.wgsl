@@ -11,6 +11,7 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# include "lib/sequences.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -19,6 +20,15 @@ fn main(
   @builtin(local_invocation_index) local: u32,
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
+//# if varlen
+  let at = sequence_of(work % params.tiles);
+  let b = at.b;
+  let h = work / params.tiles;
+  let i = at.tile * WORKGROUP + local;
+  if (b >= params.batch || h >= params.heads || i >= at.queries) {
+    return;
+  }
+//# else
   let row = work * WORKGROUP + local;
   if (row >= params.rows) {
     return;
@@ -26,11 +36,13 @@ fn main(
   let i = row % params.queries;
   let h = (row / params.queries) % params.heads;
   let b = row / params.queries / params.heads;
-  let length = key_count(b);
-  let position = i32(i) + query_shift(length);
+  let at = sequence(b);
+//# endif
+  let length = at.keys;
+  let position = i32(i) + at.shift;
 
   var q: array<vec4<f32>, D4>;
-  let query_row = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, i));
+  let query_row = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
   for (var d = 0u; d < D4; d++) {
     q[d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
   }
@@ -39,8 +51,8 @@ fn main(
   var total = 0.0;
 
   let kv_head = h / params.group;
-  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, kv_head));
-  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, kv_head));
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
   let begin = max(0, position - params.window_left);
   let end = min(length, position + params.window_right + 1);
   for (var j = begin; j < end; j++) {
@@ -62,11 +74,11 @@ fn main(
   }
 
   let factor = select(0.0, 1.0 / total, total > 0.0);
-  let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
+  let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
   for (var d = 0u; d < DV4; d++) {
     out_put4(out_row + 4u * d, sums[d] * factor);
   }
 //# if return_lse
-  lse[row] = row_lse(top, total);
+  lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = row_lse(top, total);
 //# endif
 }

@@ -21,6 +21,7 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# include "lib/sequences.wgsl"
 //##
 const SCORES = BK / TX;
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
@@ -81,9 +82,24 @@ fn main(
 //# endif
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
+//# if varlen
+  let at = sequence_of(work % params.tiles);
+  let b = at.b;
+  let h = work / params.tiles;
+  let tile = at.tile;
+  if (b >= params.batch || h >= params.heads) {
+    return;
+  }
+//# else
   if (work >= params.tiles * params.heads * params.batch) {
     return;
   }
+  // The last tiles have most to do under a causal mask, so they begin first.
+  let tile = params.tiles - 1u - work % params.tiles;
+  let h = (work / params.tiles) % params.heads;
+  let b = work / params.tiles / params.heads;
+  let at = sequence(b);
+//# endif
 //# if subgroups
   // WGSL does not say which invocations share a subgroup, so subgroups draw numbers and invocations
   // take their place from the number and their lane.
@@ -98,29 +114,25 @@ fn main(
   let tx = place % TX;
   let ty = place / TX;
 
-  // The last tiles have most to do under a causal mask, so they begin first.
-  let tile = params.tiles - 1u - work % params.tiles;
-  let h = (work / params.tiles) % params.heads;
-  let b = work / params.tiles / params.heads;
-  let length = key_count(b);
-  let shift = query_shift(length);
+  let length = at.keys;
+  let shift = at.shift;
   let first_row = tile * BQ;
-  let last_row = min(first_row + BQ, params.queries) - 1u;
+  let last_row = min(first_row + BQ, at.queries) - 1u;
   let first_position = i32(first_row) + shift;
   let last_position = i32(last_row) + shift;
   let begin = max(0, first_position - params.window_left);
   let end = min(length, last_position + params.window_right + 1);
 
   let kv_head = h / params.group;
-  let query_head = params.query_first + dot(params.query_strides.xy, vec2<u32>(b, h));
-  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, kv_head));
-  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, kv_head));
+  let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
 
 //# if query_resident
   for (var e = place; e < BQ * D4; e += WORKGROUP) {
     let row = first_row + e / D4;
     var v = vec4<f32>();
-    if (row < params.queries) {
+    if (row <= last_row) {
       v = query_at4(query_head + row * params.query_strides.z, params.query_strides.w, 4u * (e % D4));
     }
     query_tile[(e / D4) * QUERY_PITCH + e % D4] = v * params.query_scale;
@@ -186,7 +198,7 @@ fn main(
         let row = first_row + e / DEPTH4;
         let d = depth + e % DEPTH4;
         var v = vec4<f32>();
-        if (row < params.queries{{ " && d < D4" if D4 % DEPTH4 else "" }}) {
+        if (row <= last_row{{ " && d < D4" if D4 % DEPTH4 else "" }}) {
           v = query_at4(query_head + row * params.query_strides.z, params.query_strides.w, 4u * d);
         }
         stage[QUERY_STAGE + (e / DEPTH4) * QUERY_PITCH + e % DEPTH4] = v * params.query_scale;
@@ -244,8 +256,8 @@ fn main(
     top[{{ r }}] = higher;
     total[{{ r }}] *= shrink;
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    let at = {{ r }} * SCORES + 4u * {{ g }};
-    let p = exp2(vec4<f32>(s[at], s[at + 1u], s[at + 2u], s[at + 3u]) - higher);
+    let n = {{ r }} * SCORES + 4u * {{ g }};
+    let p = exp2(vec4<f32>(s[n], s[n + 1u], s[n + 2u], s[n + 3u]) - higher);
     total[{{ r }}] += (p.x + p.y) + (p.z + p.w);
     weights[(ty * ROWS + {{ r }}) * (BK / 4u) + {{ g }} * TX + tx] = p;
 //#   endcall
@@ -289,7 +301,7 @@ fn main(
   let i = first_row + ty * ROWS + {{ r }};
   if (i <= last_row) {
     let factor = select(0.0, 1.0 / total[{{ r }}], total[{{ r }}] > 0.0);
-    let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
+    let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
       out_put4(out_row + 4u * ({{ o }} * TX + tx), sums[{{ r }} * COLUMNS + {{ o }}] * factor);
@@ -297,7 +309,7 @@ fn main(
 //#   endcall
 //#   if return_lse
     if (tx == 0u) {
-      lse[(b * params.heads + h) * params.queries + i] = row_lse(top[{{ r }}], total[{{ r }}]);
+      lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = row_lse(top[{{ r }}], total[{{ r }}]);
     }
 //#   endif
   }

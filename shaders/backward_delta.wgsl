@@ -1,4 +1,4 @@
-//## delta = Σ_d d_out·out of every query row, which the softmax's gradient subtracts.
+//## (lse, delta) of every query row; delta = Σ_d d_out·out is what the softmax's gradient subtracts.
 //# from "lib/storage.wgsl" import reader, half_types
 {{ half_types(dtypes) }}
 {{ reader("grad", grad_dtype, grad_packed, DV) }}
@@ -21,5 +21,5 @@ fn main(
   for (var d = 0u; d < 4u * DV4; d += 4u) {
     sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out_at4(out_row, params.out_strides.w, d));
   }
-  delta[row] = sum;
+  row_values[row] = vec2<f32>(lse[params.lse_first + dot(params.lse_strides.xyz, place)], sum);
 }

@@ -277,8 +277,22 @@ class Device:
         buffers: Sequence[BoundBuffer],
         workgroups: tuple[int, int, int],
     ) -> None:
-        """Record one dispatch of ``shader``; buffers in the order of its bindings."""
+        """Record one dispatch of ``shader``; buffers in the order of its bindings.
+
+        Raises
+        ------
+        ValueError
+            When the shader needs more buffers than the device binds at a time.
+        DeviceLostError
+            When the device is gone.
+        """
         self.check_alive()
+        allowed = self.info.limits["maxStorageBuffersPerShaderStage"]
+        if len(buffers) > allowed:
+            raise ValueError(
+                f"{shader.label}: {len(buffers)} buffers needed, this device binds {allowed} at a time "
+                "(maxStorageBuffersPerShaderStage)"
+            )
         pipeline = self._pipelines.get(shader.wgsl)
         compiled = pipeline is None
         if pipeline is None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, resolve
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor, as_tensor, device_of
 
@@ -107,6 +106,15 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
 
 
 @dataclass(slots=True)
+class Packing:
+    """Where the sequences of a packed call begin: cu_seqlens of queries and keys, int32 [sequences + 1]."""
+
+    queries: Tensor
+    keys: Tensor
+    sequences: int
+
+
+@dataclass(slots=True)
 class Inputs:
     """Checked arguments of an attention kernel, on the device and seen as [B, H, S, D]."""
 
@@ -118,6 +126,7 @@ class Inputs:
     mask: Tensor | None
     lengths: Tensor | None
     swapped: bool
+    packing: Packing | None = None
 
     @property
     def mask_kind(self) -> str:
@@ -142,6 +151,7 @@ class Inputs:
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
         found["has_lengths"] = self.lengths is not None
+        found["varlen"] = self.packing is not None
         found["D"] = self.problem.head_dim
         found["D4"] = pad4(self.problem.head_dim) // 4
         return found
@@ -205,7 +215,9 @@ def prepare(
         raise ValueError(f"key: expected fewer than {UNBOUNDED:,} queries and keys")
     if mask is not None:
         check_mask_shape(shape_of("mask", mask), problem.score_shape)
-    lengths = _check_lengths(kv_lengths, problem)
+        check_mask_dtype(mask)
+    if kv_lengths is not None:
+        check_lengths(kv_lengths, problem.batch, problem.keys)
     operands = {}
     for name, x in given.items():
         tensor = float_tensor(name, x, device)
@@ -216,8 +228,8 @@ def prepare(
         operands["query"],
         operands["key"],
         operands.get("value"),
-        _mask_tensor(mask, device),
-        None if lengths is None else as_tensor("kv_lengths", lengths, device, "int32"),
+        None if mask is None else as_tensor("mask", mask, device),
+        None if kv_lengths is None else as_tensor("kv_lengths", kv_lengths, device, "int32"),
         swapped,
     )
 
@@ -242,36 +254,28 @@ def check_lse(lse: object, inputs: Inputs) -> Tensor:
     return tensor
 
 
-def _mask_tensor(mask: object, device: Device) -> Tensor | None:
-    if mask is None:
-        return None
+def check_mask_dtype(mask: object, name: str = "mask") -> None:
+    """Raise unless ``mask`` holds booleans or floats."""
     kind = mask.kind.name if isinstance(mask, Tensor) else np.asarray(mask).dtype.kind
     if kind in ("int32", "uint32") or kind in ("i", "u"):
-        raise TypeError("mask: expected booleans (True = may attend) or floats (added), got integers")
-    return as_tensor("mask", mask, device)
+        raise TypeError(f"{name}: expected booleans (True = may attend) or floats (added), got integers")
 
 
-def _check_lengths(kv_lengths: object, problem: Problem) -> object:
-    if kv_lengths is None:
-        return None
-    if isinstance(kv_lengths, Tensor):
-        if kv_lengths.dtype not in ("int32", "uint32"):
-            raise TypeError(f"kv_lengths: expected integers, got {kv_lengths.dtype}")
-        shape = kv_lengths.shape
-    else:
-        lengths = np.asarray(kv_lengths)
-        if lengths.dtype.kind not in "iu":
-            raise TypeError(f"kv_lengths: expected integers, got {lengths.dtype}")
+def check_lengths(lengths: object, batch: int, keys: int, name: str = "kv_lengths") -> None:
+    """Raise unless ``lengths`` holds [batch] integers; an array's are also checked to lie in 0 … keys."""
+    if isinstance(lengths, Tensor):
+        if lengths.dtype not in ("int32", "uint32"):
+            raise TypeError(f"{name}: expected integers, got {lengths.dtype}")
         shape = lengths.shape
-        if shape == (problem.batch,) and ((lengths < 0) | (lengths > problem.keys)).any():
-            raise ValueError(
-                f"kv_lengths: expected values from 0 to the {problem.keys} keys, got {lengths.tolist()}"
-            )
-    if shape != (problem.batch,):
-        raise ValueError(
-            f"kv_lengths: expected shape [{problem.batch}], one a batch element, got {list(shape)}"
-        )
-    return kv_lengths
+    else:
+        values = np.asarray(lengths)
+        if values.dtype.kind not in "iu":
+            raise TypeError(f"{name}: expected integers, got {values.dtype}")
+        shape = values.shape
+        if shape == (batch,) and ((values < 0) | (values > keys)).any():
+            raise ValueError(f"{name}: expected values from 0 to the {keys} keys, got {values.tolist()}")
+    if shape != (batch,):
+        raise ValueError(f"{name}: expected shape [{batch}], one a batch element, got {list(shape)}")
 
 
 def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
@@ -286,7 +290,7 @@ def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
         "mask_first": firsts.get("mask", 0),
         "lengths_first": firsts.get("kv_lengths", 0),
         "lengths_stride": inputs.lengths.strides[0] if inputs.lengths is not None else 0,
-        "batch": problem.batch,
+        "batch": inputs.packing.sequences if inputs.packing else problem.batch,
         "heads": problem.heads,
         "group": problem.group,
         "queries": problem.queries,
@@ -317,7 +321,3 @@ def _broadcast_strides(mask: Tensor | None) -> Sequence[int]:
         return (0, 0, 0, 0)
     strides = [0 if n == 1 else s for n, s in zip(mask.shape, mask.strides, strict=True)]
     return [0] * (4 - len(strides)) + strides
-
-
-OUTPUT_PARAMS = {"value_strides": "vec4<u32>", "out_strides": "vec4<u32>", "value_first": "u32"}
-ATTENTION_PARAMS = ParamsLayout(**SCORE_PARAMS, **OUTPUT_PARAMS, rows="u32", tiles="u32")

@@ -7,23 +7,34 @@ from typing import Any, Literal
 
 from py_attn.arguments import Layout, Window
 from py_attn.gpu.device import Device
+from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.program import BoundBuffer
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
-    ATTENTION_PARAMS,
+    SCORE_PARAMS,
     Inputs,
+    operand,
     output_type,
     pad4,
     padded_output,
     prepare,
     score_params,
 )
+from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
 
 Variant = Literal["auto", "naive", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
 _NAIVE_WORKGROUP = 64
+_PARAMS = ParamsLayout(
+    **SCORE_PARAMS,
+    value_strides="vec4<u32>",
+    out_strides="vec4<u32>",
+    value_first="u32",
+    rows="u32",
+    tiles="u32",
+)
 
 
 def attention(
@@ -102,14 +113,19 @@ def attention(
         query_offset=query_offset,
         layout=layout,
     )
+    out, lse = run(inputs, variant, return_lse=return_lse)
+    return (inputs.as_bhsd(out), lse) if return_lse else inputs.as_bhsd(out)
+
+
+def run(inputs: Inputs, variant: object, *, return_lse: bool) -> tuple[Tensor, Tensor | None]:
+    """Attention of checked inputs: the output seen as [B, Hq, Sq, Dv], and the LSE [B, Hq, Sq]."""
     chosen, tile = choose_variant(inputs, variant)
     p = inputs.problem
     out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
     lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
     if out.size:
         _dispatch(inputs, chosen, tile, out, lse)
-    result = inputs.as_bhsd(out)
-    return (result, lse) if return_lse else result
+    return out, lse
 
 
 def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
@@ -162,21 +178,31 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
         bound = device.bind(tensor, name)
         buffers.append(bound)
         firsts[name] = bound.first
+    tile_rows = tile.queries if tile else _NAIVE_WORKGROUP
+    if inputs.packing:
+        table = tile_table(inputs, tile_rows, "query")
+        buffers.append(device.bind(table, "cu_seqlens_q"))
     buffers.append(device.bind(out, "out"))
     if lse is not None:
         buffers.append(device.bind(lse, "lse"))
     assert inputs.value is not None
     rows = problem.batch * problem.heads * problem.queries
-    tiles = -(-problem.queries // tile.queries) if tile else 0
-    params = ATTENTION_PARAMS.pack(
+    if inputs.packing:
+        tiles = tile_slots(problem.queries, inputs.packing, tile_rows)
+        workgroups = tiles * problem.heads
+    elif tile:
+        tiles = -(-problem.queries // tile_rows)
+        workgroups = tiles * problem.heads * problem.batch
+    else:
+        tiles, workgroups = 0, -(-rows // tile_rows)
+    params = _PARAMS.pack(
         **score_params(inputs, firsts),
         value_strides=inputs.value.strides,
-        out_strides=out.strides,
+        out_strides=operand("out", out).strides,
         value_first=firsts["value"],
         rows=rows,
         tiles=tiles,
     )
-    workgroups = problem.batch * problem.heads * tiles if tile else -(-rows // _NAIVE_WORKGROUP)
     device.dispatch(shader, params, buffers, device.grid(workgroups, "query"))
 
 
@@ -202,14 +228,15 @@ def _render(
     values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
     values["subgroups"] = variant == "subgroup"
     values["unrolled"] = unrolled
-    outputs = [Binding("out", output_type(values["query_dtype"]), writes=True)]
+    outputs = [TILES] if values["varlen"] else []
+    outputs.append(Binding("out", output_type(values["query_dtype"]), writes=True))
     if values["return_lse"]:
         outputs.append(Binding("lse", "f32", writes=True))
     return render(
         "attention_tiled.wgsl" if tile else "attention_naive.wgsl",
         "attention",
         variant,
-        params=ATTENTION_PARAMS,
+        params=_PARAMS,
         bindings=(*inputs, *outputs),
         constants=values,
         enable=("subgroups",) if variant == "subgroup" else (),

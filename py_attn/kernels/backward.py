@@ -23,13 +23,16 @@ from py_attn.kernels._inputs import (
     score_params,
     shape_of,
 )
+from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
 
 _DELTA_PARAMS = ParamsLayout(
     grad_strides="vec4<u32>",
     out_strides="vec4<u32>",
+    lse_strides="vec4<u32>",
     grad_first="u32",
     out_first="u32",
+    lse_first="u32",
     heads="u32",
     queries="u32",
     rows="u32",
@@ -38,10 +41,8 @@ _COMMON = {
     **SCORE_PARAMS,
     "value_strides": "vec4<u32>",
     "grad_strides": "vec4<u32>",
-    "lse_strides": "vec4<u32>",
     "value_first": "u32",
     "grad_first": "u32",
-    "lse_first": "u32",
     "tiles": "u32",
     "grad_scale": "f32",
 }
@@ -103,6 +104,12 @@ def attention_backward(
         kv_lengths=kv_lengths,
         layout=layout,
     )
+    d_query, d_key, d_value = (inputs.as_bhsd(gradient) for gradient in run(inputs, grad_out, out, lse))
+    return d_query, d_key, d_value
+
+
+def run(inputs: Inputs, grad_out: Any, out: Any, lse: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of checked inputs, seen as [B, H, S, D]."""
     p = inputs.problem
     out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
     grad = _output_like("grad_out", grad_out, out_shape, inputs)
@@ -111,13 +118,12 @@ def attention_backward(
     d_query, d_key, d_value = (
         padded_output(inputs, x.tensor.shape, x.tensor.dtype) for x in inputs.operands()
     )
-    delta = _delta(inputs, grad, result)
-    backward = _Backward(inputs, grad, row_lse, delta)
+    backward = _Backward(inputs, grad, _row_values(inputs, grad, result, row_lse))
     if d_query.size:
         backward.dispatch("query", p.queries, p.heads, {"d_query": d_query})
     if d_key.size:
         backward.dispatch("key", p.keys, p.kv_heads, {"d_key": d_key, "d_value": d_value})
-    return inputs.as_bhsd(d_query), inputs.as_bhsd(d_key), inputs.as_bhsd(d_value)
+    return d_query, d_key, d_value
 
 
 def _output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inputs) -> Operand:
@@ -129,17 +135,14 @@ def _output_like(name: str, value: object, expected: tuple[int, ...], inputs: In
     return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
 
 
-def _delta(inputs: Inputs, grad: Operand, out: Operand) -> Tensor:
-    """Σ grad·out of every row, [B, Hq, Sq] float32."""
+def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Tensor:
+    """The LSE and Σ grad·out of every row, [B, Hq, Sq, 2] float32."""
     p, device = inputs.problem, inputs.device
-    delta = device.empty((p.batch, p.heads, p.queries))
-    if not delta.size:
-        return delta
-    bound = [
-        device.bind(grad.tensor, "grad_out"),
-        device.bind(out.tensor, "out"),
-        device.bind(delta, "delta"),
-    ]
+    rows = device.empty((p.batch, p.heads, p.queries, 2))
+    if not rows.size:
+        return rows
+    named = (("grad_out", grad.tensor), ("out", out.tensor), ("lse", lse), ("rows", rows))
+    bound = [device.bind(tensor, name) for name, tensor in named]
     constants = {
         "grad_dtype": grad.tensor.dtype,
         "grad_packed": grad.packed,
@@ -156,22 +159,23 @@ def _delta(inputs: Inputs, grad: Operand, out: Operand) -> Tensor:
         out_strides=out.strides,
         grad_first=bound[0].first,
         out_first=bound[1].first,
+        lse_strides=(*lse.strides, 0),
+        lse_first=bound[2].first,
         heads=p.heads,
         queries=p.queries,
-        rows=delta.size,
+        rows=rows.size // 2,
     )
-    device.dispatch(shader, params, bound, device.grid(-(-delta.size // _DELTA_WORKGROUP), "query"))
-    return delta
+    device.dispatch(shader, params, bound, device.grid(-(-rows.size // 2 // _DELTA_WORKGROUP), "query"))
+    return rows
 
 
 class _Backward:
     """What the two passes share."""
 
-    def __init__(self, inputs: Inputs, grad: Operand, lse: Tensor, delta: Tensor) -> None:
+    def __init__(self, inputs: Inputs, grad: Operand, row_values: Tensor) -> None:
         self.inputs = inputs
         self.grad = grad
-        self.lse = lse
-        self.delta = delta
+        self.row_values = row_values
 
     def dispatch(self, side: str, rows: int, heads: int, outputs: dict[str, Tensor]) -> None:
         """One pass: ``side`` owns the rows."""
@@ -185,22 +189,27 @@ class _Backward:
                 f"query: the backward pass with head dims {p.head_dim} and {p.value_head_dim} needs more "
                 f"workgroup memory than the {allowed:,} bytes of {device.info}"
             )
-        named = [*inputs.tensors(), ("grad", self.grad.tensor), ("lse", self.lse), ("delta", self.delta)]
+        named = [*inputs.tensors(), ("grad", self.grad.tensor), ("rows", self.row_values)]
         named += outputs.items()
+        packing = inputs.packing
+        if packing:
+            tiles = tile_slots(rows, packing, tile.queries)
+            table = tile_table(inputs, tile.queries, side)
+            named.insert(-len(outputs), ("tiles", table))
+        else:
+            tiles = -(-rows // tile.queries)
         bound = {name: device.bind(tensor, name) for name, tensor in named}
-        tiles = -(-rows // tile.queries)
         assert inputs.value is not None
+        firsts = {name: buffer.first for name, buffer in bound.items()}
         params = (_QUERY_PARAMS if side == "query" else _KEY_PARAMS).pack(
-            **score_params(inputs, {name: buffer.first for name, buffer in bound.items()}),
+            **score_params(inputs, firsts),
             value_strides=inputs.value.strides,
             grad_strides=self.grad.strides,
-            lse_strides=(*self.lse.strides, 0),
             value_first=bound["value"].first,
             grad_first=bound["grad"].first,
-            lse_first=bound["lse"].first,
             tiles=tiles,
             grad_scale=p.masking.scale,
-            **{f"{name}_strides": tensor.strides for name, tensor in outputs.items()},
+            **{f"{name}_strides": operand(name, tensor).strides for name, tensor in outputs.items()},
         )
         constants = inputs.constants() | {
             "grad_dtype": self.grad.tensor.dtype,
@@ -211,7 +220,9 @@ class _Backward:
             "side": side,
             "unrolled": not device.info.software,
         }
-        bindings = [*inputs.bindings(), self.grad.binding, Binding("lse", "f32"), Binding("delta", "f32")]
+        bindings = [*inputs.bindings(), self.grad.binding, Binding("row_values", "vec2<f32>")]
+        if packing:
+            bindings.append(TILES)
         bindings += [Binding(name, output_type(t.dtype), writes=True) for name, t in outputs.items()]
         shader = _render_backward(side, tile, tuple(bindings), tuple(constants.items()))
         device.dispatch(shader, params, list(bound.values()), device.grid(tiles * heads * p.batch, "query"))
@@ -224,7 +235,7 @@ def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any],
         "backward_delta",
         "rows",
         params=_DELTA_PARAMS,
-        bindings=(*inputs, Binding("delta", "f32", writes=True)),
+        bindings=(*inputs, Binding("lse", "f32"), Binding("row_values", "vec2<f32>", writes=True)),
         constants=dict(constants),
     )
 

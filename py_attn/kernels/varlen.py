@@ -1,0 +1,129 @@
+"""Attention over sequences of different lengths, packed behind each other without padding."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from py_attn.arguments import Window
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels import attention as _attention
+from py_attn.kernels import backward as _backward
+from py_attn.kernels._inputs import Inputs, prepare, shape_of
+from py_attn.kernels._packing import pack
+from py_attn.kernels.attention import Variant
+
+
+def varlen_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    *,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    variant: Variant = "auto",
+    return_lse: bool = False,
+) -> Any:
+    """:func:`attention` of each packed sequence by itself, in one dispatch.
+
+    Parameters
+    ----------
+    query : Tensor or array_like
+        [total_q, Hq, D]: the queries of all sequences, one sequence behind the other.
+    key, value : Tensor or array_like
+        [total_k, Hkv, D] and [total_k, Hkv, Dv].
+    cu_seqlens_q, cu_seqlens_k : Tensor or array_like of int
+        [sequences + 1]: where each sequence begins, from 0 to the total. Sequences may be empty on
+        either side. A Tensor's values are not read back but clamped on the GPU.
+    causal, window, scale, softcap, variant, return_lse
+        As in :func:`attention`, per sequence ("bottom-right" by its own lengths).
+
+    Returns
+    -------
+    Tensor or (Tensor, Tensor)
+        [total_q, Hq, Dv] in the query's dtype; LSE [Hq, total_q] float32 (natural log). Rows without a
+        visible key give zeros and -inf.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an argument that does not fit.
+    """
+    inputs = _prepare(query, key, value, cu_seqlens_q, cu_seqlens_k, causal, window, scale, softcap)
+    out, lse = _attention.run(inputs, variant, return_lse=return_lse)
+    packed = inputs.as_bhsd(out)[0]
+    return (packed, lse[0]) if lse is not None else packed
+
+
+def varlen_attention_backward(
+    grad_out: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    out: Any,
+    lse: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    *,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of :func:`varlen_attention` with respect to query, key and value.
+
+    Parameters
+    ----------
+    grad_out, out : Tensor or array_like
+        [total_q, Hq, Dv].
+    lse : Tensor or array_like
+        [Hq, total_q], from the forward call.
+
+    Returns
+    -------
+    d_query, d_key, d_value : Tensor
+        Shaped and typed like query, key and value.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an argument that does not fit.
+    """
+    inputs = _prepare(query, key, value, cu_seqlens_q, cu_seqlens_k, causal, window, scale, softcap)
+    gradients = _backward.run(
+        inputs, _lead("grad_out", grad_out, 3), _lead("out", out, 3), _lead("lse", lse, 2)
+    )
+    d_query, d_key, d_value = (inputs.as_bhsd(g)[0] for g in gradients)
+    return d_query, d_key, d_value
+
+
+def _prepare(
+    query: Any,
+    key: Any,
+    value: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    causal: object,
+    window: object,
+    scale: object,
+    softcap: object,
+) -> Inputs:
+    packed = [_lead(name, x, 3) for name, x in (("query", query), ("key", key), ("value", value))]
+    inputs = prepare(*packed, causal=causal, window=window, scale=scale, softcap=softcap, layout="BSHD")
+    p = inputs.problem
+    inputs.packing = pack(cu_seqlens_q, cu_seqlens_k, p.queries, p.keys, inputs.device)
+    return inputs
+
+
+def _lead(name: str, value: Any, rank: int) -> Any:
+    """``value`` with a batch axis of one in front."""
+    shape = shape_of(name, value)
+    if len(shape) != rank:
+        form = "[Hq, total]" if rank == 2 else "[total, H, D]"
+        raise ValueError(f"{name}: expected {rank} dimensions {form}, got {len(shape)}: {list(shape)}")
+    return value[None] if isinstance(value, Tensor) else np.asarray(value)[None]

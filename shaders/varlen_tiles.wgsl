@@ -1,0 +1,38 @@
+//## What each workgroup of a packed call serves, two vec4s a slot: (sequence, tile, first query,
+//## queries), (first key, keys, 0, 0). Slots left over name a sequence past the last. One invocation a
+//## slot; tiles are of `tile_rows` queries or, with `by_key`, keys.
+fn query_edge(s: u32) -> u32 {
+  return u32(clamp(cu_queries[params.query_first + s * params.query_stride], 0, i32(params.queries)));
+}
+
+fn key_edge(s: u32) -> u32 {
+  return u32(clamp(cu_keys[params.key_first + s * params.key_stride], 0, i32(params.keys)));
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let slot = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local;
+  if (slot >= params.slots) {
+    return;
+  }
+  var left = slot;
+  for (var s = 0u; s < params.sequences; s++) {
+    let q = query_edge(s);
+    let queries = max(query_edge(s + 1u), q) - q;
+    let k = key_edge(s);
+    let keys = max(key_edge(s + 1u), k) - k;
+    let count = (select(queries, keys, params.by_key != 0u) + params.tile_rows - 1u) / params.tile_rows;
+    if (left < count) {
+      tiles[2u * slot] = vec4<u32>(s, left, q, queries);
+      tiles[2u * slot + 1u] = vec4<u32>(k, keys, 0u, 0u);
+      return;
+    }
+    left -= count;
+  }
+  tiles[2u * slot] = vec4<u32>(params.sequences, 0u, 0u, 0u);
+  tiles[2u * slot + 1u] = vec4<u32>();
+}
