@@ -4,7 +4,7 @@ Start with ``device = await pa.request_device()``; then :func:`attention` and it
 tensors or numpy arrays, and ``await tensor.numpy()`` reads results back.
 """
 
-from py_attn import models, reference
+from py_attn import models, onnx, reference
 from py_attn.errors import (
     DeviceLostError,
     GPUOutOfMemoryError,
@@ -22,6 +22,7 @@ from py_attn.kernels.cache import KVCache
 from py_attn.kernels.decode import decode_attention, decode_partials
 from py_attn.kernels.varlen import varlen_attention, varlen_attention_backward
 from py_attn.kernels.weights import attention_weights
+from py_attn.torch import scaled_dot_product_attention
 
 __version__ = "0.1.0"
 
@@ -43,8 +44,10 @@ __all__ = [
     "decode_partials",
     "default_device",
     "models",
+    "onnx",
     "reference",
     "request_device",
+    "scaled_dot_product_attention",
     "varlen_attention",
     "varlen_attention_backward",
 ]

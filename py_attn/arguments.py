@@ -215,11 +215,12 @@ def resolve(
     return Problem(batch, heads, kv_heads, queries, keys, head_dim, value_dim, masking)
 
 
-def check_mask_shape(mask_shape: Sequence[int], score_shape: tuple[int, ...]) -> None:
-    """Raise unless ``mask_shape`` broadcasts to [B, Hq, Sq, Sk]."""
-    padded = (1,) * (4 - len(mask_shape)) + tuple(mask_shape)
-    if len(padded) > 4 or any(m not in (1, s) for m, s in zip(padded, score_shape, strict=True)):
+def check_mask_shape(mask_shape: Sequence[int], score_shape: Sequence[int], name: str = "mask") -> None:
+    """Raise unless ``mask_shape`` broadcasts to ``score_shape``, [B, Hq, Sq, Sk] or a longer one."""
+    rank = len(score_shape)
+    padded = (1,) * (rank - len(mask_shape)) + tuple(mask_shape)
+    if len(padded) > rank or any(m not in (1, s) for m, s in zip(padded, score_shape, strict=True)):
         raise ValueError(
-            f"mask: expected a shape that broadcasts to [B, Hq, Sq, Sk] = {list(score_shape)}, "
+            f"{name}: expected a shape that broadcasts to [B, Hq, Sq, Sk] = {list(score_shape)}, "
             f"got {list(mask_shape)}"
         )

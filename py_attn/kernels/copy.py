@@ -48,6 +48,13 @@ def join(first: Tensor, second: Tensor) -> Tensor:
     return _copy(first, second, second.dtype)
 
 
+def broadcast(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A view of a shape that ``tensor``'s broadcasts to; repeated axes have a stride of 0."""
+    missing = len(shape) - tensor.ndim
+    strides = [0 if n == 1 else s for n, s in zip(tensor.shape, tensor.strides, strict=True)]
+    return Tensor(tensor.storage(), tensor.kind, shape, (*[0] * missing, *strides), tensor.offset)
+
+
 def _copy(source: Tensor, second: Tensor | None, dtype: str) -> Tensor:
     device = source.device
     shape = list(source.shape)
