@@ -91,7 +91,7 @@ def environment() -> jinja2.Environment:
         line_statement_prefix="//#",
         line_comment_prefix="//##",
         trim_blocks=True,
-        keep_trailing_newline=False,
+        keep_trailing_newline=True,
         autoescape=False,
     )
 

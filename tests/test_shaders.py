@@ -1,0 +1,367 @@
+"""Every template with every kind of option: rendered, parsed, and mapped back to its lines. No GPU.
+
+The shaders come from the public functions on a recording bridge, as a browser would get them.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+import subprocess
+from pathlib import Path
+from unittest import mock
+
+import jinja2
+import numpy as np
+import pytest
+
+import py_attn as pa
+from py_attn.gpu import device as gpu_device
+from py_attn.gpu import shader as shader_module
+from py_attn.gpu.device import Device
+from py_attn.gpu.params import ParamsLayout
+from py_attn.gpu.shader import Binding, render, shader_folder
+from py_attn.kernels import _tiles
+from py_attn.kernels import attention as attention_module
+from tests.recording_bridge import LIMITS, RecordingBridge
+from tests.test_device import device_on
+
+FLOATS = ("float32", "float16", "bfloat16")
+ADAPTERS = {
+    "smallest": {},
+    "software": {"software": True, "subgroup_size": 4},
+    "desktop": {
+        "software": False,
+        "subgroup_size": 32,
+        "maxComputeWorkgroupStorageSize": 49152,
+        "maxComputeInvocationsPerWorkgroup": 1024,
+        "maxComputeWorkgroupSizeX": 1024,
+    },
+    "phone": {"software": False, "subgroup_size": 8},
+}
+# Without a GPU nothing compiles the text, so that the names it uses are compared with those it declares.
+WORKGROUP_MEMORY = re.compile(r"var<workgroup> (\w+)")
+
+
+def attention_shaders(device, variant, **options):
+    """What one call of `pa.attention` dispatches."""
+    shape = {"batch": 2, "heads": 4, "kv_heads": 2, "queries": 33, "keys": 70, "dim": 40, "value_dim": 40}
+    shape |= options.pop("shape", {})
+    kinds = options.pop("dtypes", ("float32",) * 3)
+    transposed = options.pop("transposed", False)
+    sizes = [
+        (shape["batch"], shape["heads"], shape["queries"], shape["dim"]),
+        (shape["batch"], shape["kv_heads"], shape["keys"], shape["dim"]),
+        (shape["batch"], shape["kv_heads"], shape["keys"], shape["value_dim"]),
+    ]
+    inputs = [
+        device.empty(size[::-1] if transposed else size, kind)
+        for size, kind in zip(sizes, kinds, strict=True)
+    ]
+    if transposed:
+        inputs = [tensor.transpose() for tensor in inputs]
+    mask = options.pop("mask", None)
+    if mask:
+        options["mask"] = device.empty((shape["queries"], shape["keys"]), mask)
+    if options.pop("lengths", False):
+        options["kv_lengths"] = device.empty((shape["batch"],), "int32")
+    pa.attention(*inputs, variant=variant, **options)
+
+
+def options_of_attention():
+    for kinds in itertools.product(FLOATS, repeat=3):
+        yield {"dtypes": kinds}
+    for mask in (None, "bool", *FLOATS):
+        for softcap, lengths, return_lse in itertools.product((None, 3.0), (False, True), (False, True)):
+            yield {"mask": mask, "softcap": softcap, "lengths": lengths, "return_lse": return_lse}
+    for dim, value_dim in ((1, 1), (2, 3), (3, 200), (64, 64), (65, 4), (128, 128), (256, 256), (511, 512)):
+        for kind in FLOATS:
+            yield {"shape": {"dim": dim, "value_dim": value_dim}, "dtypes": (kind,) * 3}
+    for kind in FLOATS:
+        yield {"transposed": True, "dtypes": (kind,) * 3}
+    for queries in (1, 5, 1000):
+        yield {"shape": {"queries": queries}}
+
+
+def every_tile(d4, dv4):
+    """What `choose_tile` may return on some adapter, and the same with the query kept in workgroup memory."""
+    for choices in (_tiles._HARDWARE, _tiles._SOFTWARE):
+        for tx, ty, rows, keys, (depth4, value_keys) in itertools.product(
+            choices.tx, choices.ty, (4, 2, 1), choices.keys, choices.stage
+        ):
+            if keys % (4 * tx) == 0 and rows * -(-dv4 // tx) <= _tiles._MAX_OUTPUTS:
+                tile = _tiles.Tile(tx, ty, rows, keys, min(depth4, d4), value_keys, False)
+                yield from (tile, dataclasses.replace(tile, query_resident=True))
+
+
+def render_everything():
+    """Shaders by a name that is unique."""
+    found = {}
+    dispatch = Device.dispatch
+
+    def collecting(device, shader, *rest):
+        found.setdefault(shader.wgsl, shader)
+        dispatch(device, shader, *rest)
+
+    with mock.patch.object(Device, "dispatch", collecting):
+        for number, adapter in enumerate(ADAPTERS.values()):
+            device = device_on(RecordingBridge(**adapter))
+            variants = ["naive", "tiled"] + ["subgroup"] * (device.info.subgroup_min_size >= 4)
+            # The first adapter gets everything, the others every fifth, so that parsing takes seconds.
+            options = list(options_of_attention())[:: 5 if number else 1]
+            for variant, chosen in itertools.product(variants, options):
+                try:
+                    attention_shaders(device, variant, **chosen)
+                except ValueError as error:
+                    # Wide heads need more workgroup memory than the smallest adapter has.
+                    assert "workgroup memory" in str(error)  # noqa: PT017
+        other_kernels(device)
+        device = device_on(RecordingBridge(**ADAPTERS["desktop"]))
+        for tile in list(dict.fromkeys(every_tile(10, 10)))[::5]:
+            with mock.patch.object(attention_module, "choose_tile", return_value=tile):
+                attention_shaders(device, "tiled" if tile.tx == 8 else "subgroup", mask="bool", lengths=True)
+    return {f"{n} {shader.label}": shader for n, shader in enumerate(found.values())}
+
+
+def other_kernels(device):
+    """Decode, cache and weights with their options."""
+    for key, value, query in itertools.product(FLOATS, repeat=3):
+        cache = pa.KVCache(1, 2, 600, 20, value_head_dim=12, dtype=(key, value), device=device)
+        cache.append(device.empty((1, 2, 500, 20), query), device.empty((1, 2, 500, 12), query))
+        cache.append(
+            device.empty((1, 2, 20, 3), query).transpose(0, 1, 3, 2), device.empty((1, 2, 3, 12), query)
+        )
+        for options in ({}, {"splits": 4}, {"splits": 1, "softcap": 3.0}, {"return_lse": True, "splits": 2}):
+            pa.decode_attention(device.empty((1, 6, 1, 20), query), cache, **options)
+        pa.decode_partials(device.empty((1, 6, 1, 20), query), cache, splits=3)
+    for dim, value_dim in ((1, 1), (64, 64), (128, 512), (512, 512)):
+        cache = pa.KVCache(1, 1, 8, dim, value_head_dim=value_dim, device=device)
+        cache.append(device.empty((1, 1, 2, dim)), device.empty((1, 1, 2, value_dim)))
+        for heads in (1, 3, 40):
+            pa.decode_attention(device.empty((1, heads, 1, dim)), cache)
+    for kind, mask in itertools.product(FLOATS, (None, "bool", *FLOATS)):
+        query, key = device.empty((1, 4, 9, 20), kind), device.empty((1, 2, 11, 20), kind)
+        options = {"mask": device.empty((9, 11), mask)} if mask else {"softcap": 2.0, "kv_lengths": [7]}
+        for shown in ({}, {"size": (2, 2), "pool": "mean"}, {"colormap": "magma", "color_scale": "log"}):
+            pa.attention_weights(query, key, device.empty((1, 4, 9)), **options, **shown)
+
+
+@pytest.fixture(scope="module")
+def shaders():
+    with mock.patch.object(gpu_device, "_default", None):
+        return render_everything()
+
+
+@pytest.fixture(scope="module")
+def parsed(shaders):
+    """What a WGSL parser finds in each of them."""
+    answer = subprocess.run(
+        ["node", str(Path(__file__).parent / "wgsl_check.mjs")],
+        input=json.dumps({name: shader.wgsl for name, shader in shaders.items()}),
+        capture_output=True,
+        text=True,
+        check=True,
+        encoding="utf-8",
+    )
+    return json.loads(answer.stdout)
+
+
+def test_there_are_enough_of_them(shaders):
+    names = {shader.label.split("/")[0] for shader in shaders.values()}
+    assert names == {"attention", "attention_weights", "cache_append", "decode_reduce", "decode_split"}
+    assert {s.variant for s in shaders.values() if s.name == "attention"} == {"naive", "tiled", "subgroup"}
+    assert len(shaders) > 300
+
+
+def test_all_parse(parsed):
+    assert {name: answer for name, answer in parsed.items() if "error" in answer} == {}
+
+
+def test_bindings_and_entry_point(shaders, parsed):
+    for name, shader in shaders.items():
+        found = parsed[name]
+        assert found["entries"] == ["main"]
+        assert found["storage"] == [
+            {
+                "group": 0,
+                "binding": n,
+                "name": binding.name,
+                "access": "read_write" if binding.writes else "read",
+            }
+            for n, binding in enumerate(shader.bindings)
+        ], name
+        assert len(shader.bindings) <= LIMITS["maxStorageBuffersPerShaderStage"]
+
+
+def test_params_lie_where_python_packs_them(shaders, parsed):
+    for name, shader in shaders.items():
+        found = parsed[name]
+        layout = shader.params
+        offsets = {field: layout.dtype.fields[field][1] for field in layout.fields}
+        assert {field: offset for field, offset, _ in found["params"]} == offsets, name
+        assert found["uniform"]["group"] == 1
+        assert found["uniform"]["binding"] == 0
+        assert found["uniform"]["size"] <= layout.size < found["uniform"]["size"] + 16
+
+
+def test_workgroups_are_within_the_limits(shaders, parsed):
+    for name, shader in shaders.items():
+        size = parsed[name]["workgroup"]
+        size = size if isinstance(size, list) else [size]
+        invocations = int(
+            np.prod([shader.constants["WORKGROUP"] if n == "WORKGROUP" else int(n) for n in size])
+        )
+        # The defaults for all but the tiles that only a larger adapter gets.
+        assert 1 <= invocations <= LIMITS["maxComputeInvocationsPerWorkgroup"], name
+
+
+def test_only_the_subgroup_variant_needs_subgroups(shaders):
+    for name, shader in shaders.items():
+        uses = "subgroup" in shader.wgsl.replace("subgroups_seen", "")
+        assert uses == (shader.variant == "subgroup"), name
+        assert shader.wgsl.startswith("enable subgroups;") == uses
+
+
+def test_no_native_half_arithmetic(shaders):
+    for name, shader in shaders.items():
+        code = re.sub(r"//.*", "", shader.wgsl)
+        assert not re.search(r"\bf16\b|\bpack2x16float\(", code), name
+
+
+def test_only_params_and_buffers_come_from_outside(shaders):
+    # A field of the params that no template reads, or a buffer, is one that was forgotten or that has gone.
+    for name, shader in shaders.items():
+        for binding in shader.bindings:
+            assert shader.wgsl.count(binding.name) > 1, (name, binding.name)
+        for memory in WORKGROUP_MEMORY.findall(shader.wgsl):
+            assert len(re.findall(rf"\b{memory}\b", shader.wgsl)) > 1, (name, memory)
+
+
+def test_workgroup_memory_is_what_the_tile_says(shaders):
+    for name, shader in shaders.items():
+        if shader.name != "attention" or shader.variant == "naive":
+            continue
+        constants = shader.constants
+        tile = _tiles.Tile(
+            constants["TX"],
+            constants["WORKGROUP"] // constants["TX"],
+            constants["BQ"] * constants["TX"] // constants["WORKGROUP"],
+            constants["BK"],
+            constants["DEPTH4"],
+            constants["VALUE_KEYS"],
+            constants["query_resident"],
+        )
+        subgroups = shader.variant == "subgroup"
+        promised = tile.workgroup_bytes(constants["D4"], constants["DV4"], subgroups)
+        assert declared_bytes(shader) <= promised <= declared_bytes(shader) + 16, name
+
+
+def declared_bytes(shader):
+    """Bytes of the shader's workgroup variables; array lengths are worked out from its constants."""
+    sizes = {"vec4<f32>": 16, "f32": 4, "u32": 4, "atomic<u32>": 4}
+    names = dict(re.findall(r"^const (\w+)(?:: \w+)? = (.+);$", shader.wgsl, re.MULTILINE))
+
+    def value(expression):
+        words = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
+        return eval(re.sub(r"[A-Z_]+[A-Z_0-9]*", lambda m: f"({value(names[m[0]])})", words))
+
+    total = 0
+    for element, length in re.findall(
+        r"var<workgroup> \w+: (?:array<(?=.*, ))?([\w<>]+?)(?:, (.+)>)?;", shader.wgsl
+    ):
+        total += sizes[element] * (value(length) if length else 1)
+    return total
+
+
+def test_lines_lead_back_to_the_template(shaders):
+    checked = 0
+    templates = {}
+    for shader in list(shaders.values())[::7]:
+        rendered = shader.wgsl.splitlines()
+        assert len(rendered) == len(shader.lines)
+        for number, text in enumerate(rendered, 1):
+            origin = shader.origin(number)
+            if ".wgsl:" not in origin or not text.strip():
+                continue
+            file, line = origin.split(":")
+            lines = templates.setdefault(
+                file, (shader_folder() / file).read_text(encoding="utf-8").splitlines()
+            )
+            source = lines[int(line) - 1]
+            if "{{" not in source:
+                assert source.strip() == text.strip(), origin
+                checked += 1
+            else:
+                # What is around the placeholders stays.
+                parts = [part.strip() for part in re.split(r"\{\{.*?\}\}", source)]
+                assert all(part in text for part in parts), (origin, source, text)
+    assert checked > 1000
+
+
+# The renderer
+
+
+def rendered(text, constants, tmp_path, monkeypatch):
+    (tmp_path / "test.wgsl").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(shader_module, "shader_folder", lambda: tmp_path)
+    shader_module.environment.cache_clear()
+    try:
+        return render(
+            "test.wgsl",
+            "test",
+            "plain",
+            params=ParamsLayout(count="u32"),
+            bindings=(Binding("x", "f32"), Binding("out", "vec4<f32>", writes=True)),
+            constants=constants,
+        )
+    finally:
+        shader_module.environment.cache_clear()
+
+
+def test_header(tmp_path, monkeypatch):
+    constants = {"N": 3, "SCALE": 0.5, "FLAG": True, "kind": "a", "NAMES": ("a",)}
+    shader = rendered("fn f() {}\n", constants, tmp_path, monkeypatch)
+    assert shader.wgsl.splitlines() == [
+        "const N: u32 = 3u;",
+        "const SCALE: f32 = 0.5f;",
+        "const FLAG: bool = true;",
+        "struct Params {",
+        "  count: u32,",
+        "}",
+        "@group(0) @binding(0) var<storage, read> x: array<f32>;",
+        "@group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;",
+        "@group(1) @binding(0) var<uniform> params: Params;",
+        "fn f() {}",
+    ]
+    assert shader.origin(10) == "test.wgsl:1"
+    assert shader.origin(1).startswith("header")
+    assert shader.origin(99) == "line 99"
+
+
+def test_statements_and_comments(tmp_path, monkeypatch):
+    text = "//## gone\n// rendered\n//# for i in range(2)\nlet a{{ i }} = {{ i }};\n//# endfor\n\n\nend\n"
+    shader = rendered(text, {}, tmp_path, monkeypatch)
+    found = [
+        (line, origin) for line, origin in zip(shader.wgsl.splitlines(), shader.lines, strict=True) if line
+    ]
+    assert found[6:] == [
+        ("// rendered", "test.wgsl:2"),
+        ("let a0 = 0;", "test.wgsl:4"),
+        ("let a1 = 1;", "test.wgsl:4"),
+        ("end", "test.wgsl:8"),
+    ]
+
+
+def test_a_missing_constant_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(jinja2.UndefinedError, match="'missing' is undefined"):
+        rendered("let a = {{ missing }};\n", {}, tmp_path, monkeypatch)
+
+
+def test_shaders_are_rendered_once_for_equal_options(device):
+    query = device.empty((1, 1, 4, 8))
+    shaders = []
+    for scale in (1.0, 2.0):
+        with device.record() as program:
+            pa.attention(query, query, query, scale=scale, causal=True, window=3)
+        shaders.append(program.dispatches[0].shader)
+    assert shaders[0] is shaders[1]
