@@ -1,4 +1,4 @@
-"""Colour maps of the heat maps: perceptually uniform, from matplotlib's tables (CC0)."""
+"""Colour maps of the heat maps: perceptually uniform, after matplotlib (CC0) and seaborn (rocket, BSD-3)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ Pixels = npt.NDArray[np.uint8]
 
 #: 17 evenly spaced colours each; between them linear, at most 2 (magma) to 5 (viridis) of 255 away from the full table.
 _ANCHORS = {
+    "rocket": "03051a 180f29 30173a 481c48 611f53 7b1f59 971c5b b21758 cb1b4f df2f44 ec4c3e f26b49 f58860 "
+    "f6a37a f6bc99 f8d4bc faebdd",
     "magma": "000004 0a0822 1d1147 36106b 51127c 6a1c81 832681 9c2e7f b73779 d0416f e75263 f56b5c fc8961 "
     "fea772 fec488 fde2a3 fcfdbf",
     "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c 1fa088 28ae80 3fbc73 5ec962 "

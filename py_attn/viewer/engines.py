@@ -21,7 +21,7 @@ MAX_REFERENCE_LENGTH = 2048
 class Style:
     """How weights become pixels: the colour map, its scale, and how several weights share a pixel."""
 
-    colormap: str = "magma"
+    colormap: str = "rocket"
     scale: Literal["linear", "sqrt", "log"] = "sqrt"
     pool: Literal["max", "mean"] = "max"
 

@@ -19,8 +19,8 @@ import { isDark, toggleTheme, watchTheme } from './theme.js';
 const SAMPLE = 'sample/minilm.npz';
 const MODEL_FILES = ['minilm/model.safetensors', 'minilm/vocab.txt'];
 const HAD_MODEL = 'py-attn.model';
-/** Where the page begins: a head of the sample in which words find each other. */
-const FIRST_LOOK = { layer: 2, head: 4, query: 9, key: 2 };
+/** Where the page begins: the head of the sample that finds whom “it” means. */
+const FIRST_LOOK = { layer: 5, head: 11, query: 9, key: 2 };
 
 /**
  * @param {HTMLElement} element
@@ -32,7 +32,7 @@ export function mountApp(element, runtime) {
     source: null,
     sourceNumber: 0,
     ...FIRST_LOOK,
-    style: { colormap: isDark() ? 'magma' : 'magma_r', scale: 'sqrt', pool: 'max' },
+    style: { colormap: isDark() ? 'rocket' : 'rocket_r', scale: 'sqrt', pool: 'max' },
     info: null,
   });
   const api = createApi((method, payload, onProgress) => runtime.call(method, payload, onProgress));
@@ -213,7 +213,7 @@ function layOut(element) {
           'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is held against float64.',
         ),
       ),
-      h('main', null, banner, input, boot, h('div', { class: 'stage' }, panels.overview, panels.focus, panels.links), h('div', { class: 'pair' }, panels.kernel, panels.decode), h('div', { class: 'single' }, panels.console)),
+      h('main', null, banner, h('div', { class: 'input-zone' }, input, boot), h('div', { class: 'stage' }, panels.overview, panels.focus, panels.links), h('div', { class: 'pair' }, panels.kernel, panels.decode), h('div', { class: 'single' }, panels.console)),
       h(
         'footer',
         { class: 'foot' },

@@ -15,6 +15,13 @@ export function formatTime(us) {
   return `${(us / 1e6).toFixed(2)} s`;
 }
 
+/** From one time to another, in the unit of the larger. @param {number} low @param {number} high microseconds */
+export function formatRange(low, high) {
+  const [unit, scale] = high < 1e3 ? ['µs', 1] : high < 1e6 ? ['ms', 1e3] : ['s', 1e6];
+  const digits = high / scale < 10 ? 1 : 0;
+  return `${(low / scale).toFixed(digits)}–${(high / scale).toFixed(digits)} ${unit}`;
+}
+
 /** A probability: four digits that count. @param {number} weight */
 export function formatWeight(weight) {
   if (weight === 0) return '0';

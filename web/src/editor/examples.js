@@ -17,12 +17,13 @@ got = await out.numpy()
   {
     name: 'A map of weights',
     source: `# The weights are never stored: a window of them is recomputed from Q, K and the row's LSE.
-n = 128
-turn = np.arange(n)[:, None] / 6.0 + np.arange(16) / 3
-x = np.concatenate([np.cos(turn), np.sin(turn)], -1)[None, None].astype(np.float32)
+n = 96
+place = np.arange(n)[:, None] / np.geomspace(2, 60, 16)
+x = np.concatenate([np.cos(place), np.sin(place)], -1)[None, None].astype(np.float32)
 
-out, lse = pa.attention(x, x, x, causal=True, window=48, return_lse=True)
-pa.attention_weights(x, x, lse, causal=True, window=48)
+masking = dict(causal=True, window=48, scale=0.15)
+out, lse = pa.attention(x, x, x, **masking, return_lse=True)
+pa.attention_weights(x, x, lse, **masking)
 `,
   },
   {

@@ -4,6 +4,7 @@ import { fill, h, icon, ICONS } from '../dom.js';
 import { formatBytes, formatError, formatToken, formatWeight, shortError } from '../format.js';
 import { latest } from '../latest.js';
 import { tokenMark } from './focus.js';
+import { mountVisited } from './visited.js';
 
 const MAX_LENGTH = 4096; // what can be stepped through with a slider
 const SHOWN = 256; // positions drawn one by one
@@ -56,6 +57,7 @@ export function mountDecode(element, api, store) {
   const slots = h('ol', { class: 'slots', 'aria-label': 'Cache slots' });
   const splitBody = h('tbody');
   const combine = h('p', { class: 'combine' }, ' ');
+  const visited = mountVisited(api, store);
   fill(
     element,
     h(
@@ -80,7 +82,7 @@ export function mountDecode(element, api, store) {
     slots,
     h(
       'div',
-      { class: 'scroll-x' },
+      { class: 'decode-result' },
       h(
         'table',
         { class: 'splits' },
@@ -99,6 +101,7 @@ export function mountDecode(element, api, store) {
         ),
         splitBody,
       ),
+      visited.element,
     ),
     combine,
   );
@@ -178,6 +181,7 @@ export function mountDecode(element, api, store) {
       ` at position ${step.position} · cache ${step.length} of ${step.capacity}, ${formatBytes(step.nbytes)} · layer ${layer + 1}, head ${head + 1}`,
     );
     drawSlots(step, source.tokens);
+    void visited.add(step);
     const top = Math.max(...step.splits.map(({ factor }) => factor));
     fill(
       splitBody,

@@ -50,7 +50,7 @@ export function mountFocus(element, api, store) {
       'aria-label': 'Colour map',
       onchange: () => setStyle({ colormap: colors.value + (store.state.style.colormap.endsWith('_r') ? '_r' : '') }),
     },
-    ['magma', 'viridis'].map((name) => h('option', { value: name }, name)),
+    ['rocket', 'magma', 'viridis'].map((name) => h('option', { value: name }, name)),
   );
   const strip = h('canvas', { class: 'legend-strip', width: 256, height: 1 });
   const ticks = h('div', { class: 'legend-ticks' });

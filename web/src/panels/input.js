@@ -141,6 +141,7 @@ export function mountInput(element, store, actions) {
     area.style.height = `${Math.min(area.scrollHeight + 2, 180)}px`;
   }
 
+  new ResizeObserver(grow).observe(form);
   area.addEventListener('input', () => {
     grow();
     label();

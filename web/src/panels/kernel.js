@@ -1,7 +1,7 @@
 /** The attention call of the layer in focus, timed part by part, checked, and its shader to read. */
 
 import { fill, h } from '../dom.js';
-import { formatCount, formatError, formatTime, shortError } from '../format.js';
+import { formatCount, formatError, formatRange, formatTime, shortError } from '../format.js';
 import { mountShader } from './shader.js';
 
 /** @typedef {import('../types').Part} Part */
@@ -174,14 +174,14 @@ function line(name, m, onShow) {
         'td',
         { class: 'number' },
         spread ? formatTime(spread.median) : m ? '–' : '·',
-        h('div', { class: 'spread' }, spread ? `${formatTime(spread.low)} – ${formatTime(spread.high)}` : ' '),
+        h('div', { class: 'spread' }, spread ? formatRange(spread.low, spread.high) : ' '),
       );
     }),
     h(
       'td',
       { class: 'number' },
       m ? h('span', { class: m.ok ? 'ok' : 'not-ok' }, formatError(m.error)) : '·',
-      h('div', { class: 'spread' }, m ? (m.ok ? 'within 2 × plain' : 'more than 2 × plain') : ' '),
+      h('div', { class: 'spread' }, m ? (m.ok ? '≤ 2 × plain' : '> 2 × plain') : ' '),
     ),
   );
 }

@@ -21,6 +21,7 @@ export function mountOverview(element, api, store) {
   /** @param {import('../types').SourceInfo} source */
   function build(source) {
     grid.style.setProperty('--heads', String(Math.min(source.heads, 16)));
+    grid.style.setProperty('--lines', String(Math.ceil(source.heads / 4)));
     grid.classList.toggle('few', source.layers * source.heads <= 16);
     buttons = Array.from({ length: source.layers }, (_, layer) =>
       Array.from({ length: source.heads }, (_, head) =>
