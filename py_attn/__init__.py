@@ -4,7 +4,7 @@ Start with ``device = await pa.request_device()``; then :func:`attention` and it
 tensors or numpy arrays, and ``await tensor.numpy()`` reads results back.
 """
 
-from py_attn import models, onnx, reference
+from py_attn import models, onnx, reference, turboquant
 from py_attn.errors import (
     DeviceLostError,
     GPUOutOfMemoryError,
@@ -48,6 +48,7 @@ __all__ = [
     "reference",
     "request_device",
     "scaled_dot_product_attention",
+    "turboquant",
     "varlen_attention",
     "varlen_attention_backward",
 ]

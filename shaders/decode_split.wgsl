@@ -7,10 +7,11 @@
 //## With `direct` there is one split and the result is written at once, else its normalised output
 //## and LSE go to decode_reduce.wgsl. No subgroups.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/turboquant.wgsl" import row_reader
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
-{{ reader("key", key_dtype, True, D) }}
-{{ reader("value", value_dtype, True, DV) }}
+{{ row_reader("key", key_dtype, True, D, key_bits, key_levels) }}
+{{ row_reader("value", value_dtype, True, DV, value_bits, value_levels) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/score.wgsl"
 
@@ -72,7 +73,7 @@ fn main(
       dots[r] = 0.0;
     }
     if (my_key < end) {
-      let first = (cache_row + (params.start + my_key) % params.capacity) * 4u * D4;
+      let first = (cache_row + (params.start + my_key) % params.capacity) * KEY_PITCH;
       for (var d = local % LANES; d < D4; d += LANES) {
         let k = key_at4(first, 1u, 4u * d);
         for (var r = 0u; r < ROWS; r++) {
@@ -119,7 +120,7 @@ fn main(
         total[r] *= shrinks[r];
       }
       for (var k = key_group; k < min(KEYS, end - tile_key); k += KEY_GROUPS) {
-        let first = (cache_row + (params.start + tile_key + k) % params.capacity) * 4u * DV4;
+        let first = (cache_row + (params.start + tile_key + k) % params.capacity) * VALUE_PITCH;
         let v = value_at4(first, 1u, 4u * column);
         for (var r = 0u; r < ROWS; r++) {
           let p = weights[r * KEYS + k];

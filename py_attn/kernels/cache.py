@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 from py_attn.arguments import check_head_dim, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import Operand, float_tensor, operand, output_type, pad4, shape_of
+from py_attn.kernels import turboquant
+from py_attn.kernels._inputs import float_tensor, operand, output_type, pad4, shape_of
+from py_attn.kernels._rows import ROW_PARAMS, dispatch_rows
 
-CACHE_DTYPES = ("float32", "float16", "bfloat16")
+CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)
 _WORKGROUP = 64
-_PARAMS = ParamsLayout(
-    source_strides="vec4<u32>",
-    source_first="u32",
-    batch="u32",
-    heads="u32",
-    count="u32",
-    first_slot="u32",
-    capacity="u32",
-)
 
 
 class KVCache:
@@ -35,14 +28,16 @@ class KVCache:
     value_head_dim : int, optional
         head_dim unless given.
     dtype : str or (str, str)
-        "float32", "float16" or "bfloat16"; a pair gives keys and values one each.
+        "float32", "float16", "bfloat16", or "turboquant1" … "turboquant4", which keep that many bits a
+        number (:mod:`py_attn.turboquant`); a pair gives keys and values one each.
 
     Attributes
     ----------
     length : int
         Positions held, at most ``capacity``.
     keys, values : Tensor
-        The storage [B, Hkv, capacity, D]; position n lies in slot (start + n) mod capacity.
+        The storage [B, Hkv, capacity, D], of uint32 words where quantised; position n lies in slot
+        (start + n) mod capacity.
 
     Raises
     ------
@@ -73,11 +68,18 @@ class KVCache:
         self.dtype = _check_dtypes(dtype)
         self.device = device or default_device()
         self.keys, self.values = (
-            self.device.empty((batch, kv_heads, capacity, dim), kind, pitch=pad4(dim))
+            self._empty(dim, kind)
             for dim, kind in zip((self.head_dim, self.value_head_dim), self.dtype, strict=True)
         )
         self.start = 0
         self.length = 0
+
+    def _empty(self, dim: int, dtype: str) -> Tensor:
+        rows = (self.batch, self.kv_heads, self.capacity)
+        bits = turboquant.cache_bits(dtype)
+        if bits:
+            return self.device.empty((*rows, turboquant.row_words(bits, dim)), "uint32")
+        return self.device.empty((*rows, dim), dtype, pitch=pad4(dim))
 
     def __repr__(self) -> str:
         return (
@@ -87,7 +89,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of GPU memory that keys and values take, padding included."""
+        """Bytes of GPU memory that keys and values take, with scales and padding."""
         return self.keys._storage.nbytes + self.values._storage.nbytes
 
     def append(self, key: Any, value: Any) -> None:
@@ -96,14 +98,16 @@ class KVCache:
         Parameters
         ----------
         key : Tensor or array_like
-            [B, Hkv, S, D], S >= 1; any float dtype, stored in the cache's.
+            [B, Hkv, S, D], S >= 1; any float dtype, stored in the cache's. Where that is quantised, a vector
+            with NaN or an infinity becomes all NaN.
         value : Tensor or array_like
             [B, Hkv, S, Dv].
 
         Raises
         ------
         ValueError, TypeError
-            For another batch, head count, head dim or dtype, or tensors of another device.
+            For another batch, head count, head dim or dtype, tensors of another device, or an array with
+            NaN or infinities that would be quantised.
         """
         self.keys.storage("cache")
         count = self._check_shape("key", key, self.head_dim)
@@ -114,9 +118,13 @@ class KVCache:
         kept = min(count, self.capacity)
         end = (self.start + self.length) % self.capacity
         first_slot = (end + count - kept) % self.capacity
-        tensors = [float_tensor(n, x, self.device) for n, x in (("key", key), ("value", value))]
-        for tensor, storage in zip(tensors, (self.keys, self.values), strict=True):
-            self._write(operand("source", tensor[:, :, count - kept :]), storage, kept, first_slot)
+        given = (("key", key), ("value", value))
+        for (name, x), dtype in zip(given, self.dtype, strict=True):
+            if turboquant.cache_bits(dtype):
+                turboquant.check_finite(name, x)
+        tensors = [(name, float_tensor(name, x, self.device)) for name, x in given]
+        for (name, tensor), storage, dtype in zip(tensors, (self.keys, self.values), self.dtype, strict=True):
+            self._write(name, tensor[:, :, count - kept :], storage, dtype, first_slot)
         total = self.length + count
         self.length = min(total, self.capacity)
         if total > self.capacity:
@@ -135,28 +143,20 @@ class KVCache:
         shape = shape_of(name, value)
         if len(shape) != 4 or shape[:2] != (self.batch, self.kv_heads) or shape[3] != dim or shape[2] < 1:
             raise ValueError(
-                f"{name}: expected [{self.batch}, {self.kv_heads}, S >= 1, {dim}] for this cache, got {list(shape)}"
+                f"{name}: expected [{self.batch}, {self.kv_heads}, S >= 1, {dim}] for this cache, "
+                f"got {list(shape)}"
             )
         return shape[2]
 
-    def _write(self, source: Operand, cache: Tensor, count: int, first_slot: int) -> None:
-        bound = self.device.bind(source.tensor, "key")
-        target = self.device.bind(cache, "cache")
-        shader = _append_shader(
-            source.binding, source.tensor.dtype, source.packed, cache.dtype, cache.shape[3]
-        )
-        params = _PARAMS.pack(
-            source_strides=source.strides,
-            source_first=bound.first,
-            batch=self.batch,
-            heads=self.kv_heads,
-            count=count,
-            first_slot=first_slot,
-            capacity=self.capacity,
-        )
-        work = self.batch * self.kv_heads * count * pad4(cache.shape[3]) // 4
-        grid = self.device.grid(-(-work // _WORKGROUP), "key")
-        self.device.dispatch(shader, params, [bound, target], grid)
+    def _write(self, name: str, rows: Tensor, cache: Tensor, dtype: str, first_slot: int) -> None:
+        bits = turboquant.cache_bits(dtype)
+        if bits:
+            turboquant.quantize_rows(name, rows, cache, bits, first_slot)
+            return
+        source = operand("source", rows)
+        shader = _append_shader(source.binding, rows.dtype, source.packed, dtype, rows.shape[3])
+        work = math.prod(rows.shape[:3]) * pad4(rows.shape[3]) // 4
+        dispatch_rows(shader, name, source, cache, -(-work // _WORKGROUP), first_slot)
 
 
 def _check_dtypes(dtype: object) -> tuple[str, str]:
@@ -175,7 +175,7 @@ def _append_shader(source: Binding, dtype: str, packed: bool, cache_dtype: str, 
         "cache_append.wgsl",
         "cache_append",
         f"{dtype}-{cache_dtype}",
-        params=_PARAMS,
+        params=ROW_PARAMS,
         bindings=(source, Binding("cache", output_type(cache_dtype), writes=True)),
         constants={
             "source_dtype": dtype,

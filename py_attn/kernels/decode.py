@@ -13,6 +13,7 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels import turboquant
 from py_attn.kernels._inputs import (
     SCORE_PARAMS,
     Operand,
@@ -86,22 +87,19 @@ def decode_attention(
     """
     plan = _plan(query, cache, window, scale, softcap, splits)
     device = cache.device
-    out = device.empty(plan.out_shape, plan.query.tensor.dtype, pitch=pad4(cache.value_head_dim))
+    # A quantised cache's output comes rotated, and is rounded to its dtype once it is turned back.
+    rotated = turboquant.cache_bits(cache.dtype[1]) > 0
+    dtype = "float32" if rotated else plan.out_dtype
+    out = device.empty(plan.out_shape, dtype, pitch=pad4(cache.value_head_dim))
     lse = device.empty(plan.out_shape[:3]) if return_lse else None
-    if not out.size:
-        return (out, lse) if return_lse else out
-    if plan.splits == 1:
+    if out.size and plan.splits == 1:
         _dispatch_splits(plan, out, lse)
-        return (out, lse) if return_lse else out
-    partial_out, partial_lse = _empty_partials(plan)
-    _dispatch_splits(plan, partial_out, partial_lse)
-    buffers = [device.bind(partial_out, "partial_out"), device.bind(partial_lse, "partial_lse")]
-    buffers += [device.bind(t, n) for n, t in (("out", out), ("lse", lse)) if t is not None]
-    rows = math.prod(plan.out_shape[:3])
-    params = _REDUCE_PARAMS.pack(rows=rows, splits=plan.splits, empty_lse=-math.inf)
-    shader = _reduce_shader(out.dtype, pad4(cache.value_head_dim) // 4, return_lse)
-    work = rows * pad4(cache.value_head_dim) // 4
-    device.dispatch(shader, params, buffers, device.grid(-(-work // _REDUCE_WORKGROUP), "query"))
+    elif out.size:
+        partial_out, partial_lse = _empty_partials(plan)
+        _dispatch_splits(plan, partial_out, partial_lse)
+        _dispatch_reduce(plan, partial_out, partial_lse, out, lse)
+    if rotated:
+        out = turboquant.rotate_back("query", out, plan.out_dtype)
     return (out, lse) if return_lse else out
 
 
@@ -128,6 +126,10 @@ def decode_partials(
     partial_out, partial_lse = _empty_partials(plan)
     if partial_out.size:
         _dispatch_splits(plan, partial_out, partial_lse)
+    if turboquant.cache_bits(cache.dtype[1]):
+        batch, heads, queries, splits, dim = partial_out.shape
+        rows = partial_out.reshape(batch, heads, queries * splits, dim)
+        partial_out = turboquant.rotate_back("query", rows, "float32").reshape(*partial_out.shape)
     return partial_out, partial_lse
 
 
@@ -141,6 +143,7 @@ def choose_splits(keys: int, workgroups: int, software: bool) -> int:
 class _Plan:
     cache: KVCache
     query: Operand
+    out_dtype: str
     out_shape: tuple[int, int, int, int]
     splits: int
     rows: int
@@ -172,7 +175,10 @@ def _plan(
     if given is not None and not 1 <= given <= MAX_SPLITS:
         raise ValueError(f'splits: expected "auto" or a number from 1 to {MAX_SPLITS}, got {given}')
     device = cache.device
-    tensor = operand("query", float_tensor("query", query, device))
+    given_query = float_tensor("query", query, device)
+    # Keys lie rotated; a rotation of both leaves the scores as they are.
+    rotated = turboquant.cache_bits(cache.dtype[0]) > 0
+    tensor = operand("query", turboquant.rotate("query", given_query) if rotated else given_query)
     rows = _rows_per_workgroup(problem.group * problem.queries, cache, device)
     chunks = -(-problem.group * problem.queries // rows)
     left = problem.masking.window_left
@@ -206,7 +212,17 @@ def _plan(
         capacity=cache.capacity,
     )
     out_shape = (problem.batch, problem.heads, problem.queries, problem.value_head_dim)
-    return _Plan(cache, tensor, out_shape, count, rows, chunks, bool(problem.masking.softcap), params)
+    return _Plan(
+        cache,
+        tensor,
+        given_query.dtype,
+        out_shape,
+        count,
+        rows,
+        chunks,
+        bool(problem.masking.softcap),
+        params,
+    )
 
 
 def _rows_per_workgroup(rows: int, cache: KVCache, device: Device) -> int:
@@ -249,6 +265,18 @@ def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None) -> None:
     device.dispatch(shader, plan.params, buffers, device.grid(workgroups, "query"))
 
 
+def _dispatch_reduce(
+    plan: _Plan, partial_out: Tensor, partial_lse: Tensor, out: Tensor, lse: Tensor | None
+) -> None:
+    device, dv4 = plan.cache.device, pad4(plan.cache.value_head_dim) // 4
+    buffers = [device.bind(partial_out, "partial_out"), device.bind(partial_lse, "partial_lse")]
+    buffers += [device.bind(t, n) for n, t in (("out", out), ("lse", lse)) if t is not None]
+    rows = math.prod(plan.out_shape[:3])
+    params = _REDUCE_PARAMS.pack(rows=rows, splits=plan.splits, empty_lse=-math.inf)
+    shader = _reduce_shader(out.dtype, dv4, lse is not None)
+    device.dispatch(shader, params, buffers, device.grid(-(-rows * dv4 // _REDUCE_WORKGROUP), "query"))
+
+
 @functools.lru_cache(maxsize=64)
 def _split_shader(
     query: Binding,
@@ -262,10 +290,11 @@ def _split_shader(
     write_lse: bool,
 ) -> Shader:
     d4, dv4 = (pad4(dim) // 4 for dim in dims)
+    key_bits, value_bits = (turboquant.cache_bits(dtype) for dtype in cache_dtype)
     bindings = [
         query,
-        Binding("key", output_type(cache_dtype[0])),
-        Binding("value", output_type(cache_dtype[1])),
+        Binding("key", "u32" if key_bits else output_type(cache_dtype[0])),
+        Binding("value", "u32" if value_bits else output_type(cache_dtype[1])),
         Binding("out", output_type(out_dtype), writes=True),
     ]
     if write_lse:
@@ -281,6 +310,11 @@ def _split_shader(
             "query_packed": query_packed,
             "key_dtype": cache_dtype[0],
             "value_dtype": cache_dtype[1],
+            **turboquant.code_constants("key", key_bits, dims[0]),
+            **turboquant.code_constants("value", value_bits, dims[1]),
+            # From one row of the cache to the next: words of codes, or elements.
+            "KEY_PITCH": turboquant.row_words(key_bits, dims[0]) if key_bits else 4 * d4,
+            "VALUE_PITCH": turboquant.row_words(value_bits, dims[1]) if value_bits else 4 * dv4,
             "out_dtype": out_dtype,
             "dtypes": (query_dtype, *cache_dtype, out_dtype),
             "softcap": softcap,

@@ -1,0 +1,114 @@
+"""TurboQuant (Zandieh et al., arXiv 2504.19874): vectors in 1 to 4 bits a number, near the optimum.
+
+A vector is rotated by a fixed random orthogonal matrix, after which its coordinates are all alike
+whatever it was, and each coordinate takes the nearest level of a codebook made for that distribution.
+Nothing is learned from data. A :class:`py_attn.KVCache` of dtype "turboquant4" keeps its keys and
+values so; docs/turboquant.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from py_attn.arguments import check_head_dim
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels import turboquant as kernels
+from py_attn.kernels._inputs import find_device, float_tensor, shape_of
+from py_attn.kernels.copy import contiguous
+
+__all__ = ["Packed", "dequantize", "quantize"]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Vectors as :func:`quantize` leaves them.
+
+    Attributes
+    ----------
+    words : Tensor
+        uint32 [..., words a vector]: its scale (the bits of a float32), then its codes, low bits first.
+    shape : tuple of int
+        Of what was quantised.
+    bits : int
+        Bits for each number.
+    """
+
+    words: Tensor
+    shape: tuple[int, ...]
+    bits: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scales and codes."""
+        return self.words.nbytes
+
+    def __repr__(self) -> str:
+        return f"Packed(shape={list(self.shape)}, bits={self.bits}, nbytes={self.nbytes:,})"
+
+
+def quantize(x: Any, bits: int) -> Packed:
+    """Quantise the vectors along the last axis of ``x``.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        [..., D] of any float dtype, D from 1 to 512.
+    bits : int
+        1 to 4.
+
+    Returns
+    -------
+    Packed
+        A vector of zeros stays one. A vector of a Tensor that holds NaN or an infinity comes back as NaN
+        in all its numbers; no other vector is touched by it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For another width or length, no floats, or an array that holds NaN or an infinity.
+    """
+    width = kernels.check_bits(bits)
+    shape = shape_of("x", x)
+    if not shape:
+        raise ValueError("x: expected at least one axis, got a single number")
+    dim = shape[-1]
+    check_head_dim("x", dim)
+    device = find_device(x)
+    kernels.check_finite("x", x)
+    tensor = float_tensor("x", x, device)
+    words = device.empty((*shape[:-1], kernels.row_words(width, dim)), "uint32")
+    if words.size:
+        rows = _four_axes(tensor)
+        kernels.quantize_rows("x", rows, words.reshape(*rows.shape[:3], words.shape[-1]), width)
+    return Packed(words, shape, width)
+
+
+def dequantize(packed: Packed) -> Tensor:
+    """The vectors that ``packed`` stands for.
+
+    Returns
+    -------
+    Tensor
+        float32, the shape of what was quantised.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When it is nothing that :func:`quantize` gave, or its tensor was destroyed.
+    """
+    if not isinstance(packed, Packed):
+        raise TypeError(f"packed: expected what quantize returns, got {type(packed).__name__}")
+    packed.words.storage("packed")
+    if not packed.words.size:
+        return packed.words.device.empty(packed.shape)
+    out = kernels.dequantize_rows(_four_axes(packed.words), packed.bits, packed.shape[-1])
+    return out.reshape(*packed.shape)
+
+
+def _four_axes(tensor: Tensor) -> Tensor:
+    """The tensor seen as [B, H, S, D]; more axes than that are copied where they do not merge."""
+    if tensor.ndim <= 4:
+        return tensor[(None,) * (4 - tensor.ndim)]
+    return contiguous(tensor).reshape(1, 1, math.prod(tensor.shape[:-1]), tensor.shape[-1])

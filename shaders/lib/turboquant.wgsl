@@ -1,0 +1,107 @@
+//## TurboQuant (arXiv 2504.19874): rows of packed codes, and the rotation.
+//##
+//## A row of D numbers is a scale (f32) and a stream of `bits` bits for each number, low bits first, padded
+//## to whole groups of four and whole words. A code is a magnitude's index with the sign above it.
+//##
+//## row_reader(name, dtype, packed, length, bits, levels): reader of storage.wgsl, or with bits code_reader.
+//# from "lib/storage.wgsl" import reader
+//# macro row_reader(name, dtype, packed, length, bits, levels)
+//# if bits
+{{ code_reader(name, bits, levels) }}
+//# else
+{{ reader(name, dtype, packed, length) }}
+//# endif
+//# endmacro
+//##
+//## code_reader(name, bits, levels) defines for the u32 buffer `name`, as reader in storage.wgsl does,
+//##   name_at4(first, stride, d)  the rotated numbers d … d+3 of the row whose first word is `first`
+//# macro code_reader(name, bits, levels)
+fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
+  let position = d * {{ bits }}u;
+  let word = first + 1u + (position >> 5u);
+  let shift = position & 31u;
+  var group = {{ name }}[word] >> shift;
+//# if bits == 3
+  if (shift > 20u) {
+    group |= {{ name }}[word + 1u] << (32u - shift);
+  }
+//# endif
+  let codes = vec4<u32>(group) >> vec4<u32>(0u, {{ bits }}u, {{ 2 * bits }}u, {{ 3 * bits }}u);
+  // Chosen bit by bit: an array that is indexed at run time costs more than these selections.
+//# for level in levels
+  let pick0_{{ loop.index0 }} = vec4<f32>({{ level }}f);
+//# endfor
+//# for stage in range(1, bits)
+  let bit{{ stage }} = (codes & vec4<u32>({{ 2 ** (stage - 1) }}u)) != vec4<u32>();
+//#   for i in range(2 ** (bits - 1 - stage))
+  let pick{{ stage }}_{{ i }} = select(pick{{ stage - 1 }}_{{ 2 * i }}, pick{{ stage - 1 }}_{{ 2 * i + 1 }}, bit{{ stage }});
+//#   endfor
+//# endfor
+  let negative = (codes << vec4<u32>({{ 32 - bits }}u)) & vec4<u32>(0x80000000u);
+  return bitcast<f32>({{ name }}[first]) * bitcast<vec4<f32>>(bitcast<vec4<u32>>(pick{{ bits - 1 }}_0) ^ negative);
+}
+//# endmacro
+//##
+//## rotation() needs the constants D, LANES, VECTORS, ROUNDS and SEED. A workgroup holds VECTORS vectors;
+//## LANES invocations share one, and each of them keeps four neighbouring numbers of it.
+//# macro rotation()
+const WIDTH = 4u * LANES;
+var<workgroup> exchanged: array<f32, VECTORS * WIDTH>;
+
+/// ±1 for the numbers e of a round, by a hash (Wellons' lowbias32).
+fn random_signs(e: vec4<u32>, round: u32) -> vec4<f32> {
+  var x = e + vec4<u32>(round * D + SEED);
+  x = (x ^ (x >> vec4<u32>(16u))) * 0x7feb352du;
+  x = (x ^ (x >> vec4<u32>(15u))) * 0x846ca68bu;
+  x ^= x >> vec4<u32>(16u);
+  return 1.0 - 2.0 * vec4<f32>(x & vec4<u32>(1u));
+}
+
+/// One stage of the orthogonal transform: halves every block of numbers, the odd one going to the first
+/// half, and pairs the halves. Without odd ones that is a stage of the Walsh–Hadamard transform.
+fn butterflies(v: vec4<f32>, e: vec4<u32>, vector: u32, stage: u32) -> vec4<f32> {
+  var begin = vec4<u32>();
+  var size = vec4<u32>(D);
+  var half = (size + 1u) / 2u;
+  for (var s = 0u; s < stage; s++) {
+    let upper = e - begin >= half;
+    begin = select(begin, begin + half, upper);
+    size = select(half, size - half, upper);
+    half = (size + 1u) / 2u;
+  }
+  let upper = e - begin >= half;
+  let paired = upper | (e + half < begin + size);
+  let partner = vector + select(e, select(e + half, e - half, upper), paired);
+  workgroupBarrier();
+  for (var k = 0u; k < 4u; k++) {
+    exchanged[vector + e[k]] = v[k];
+  }
+  workgroupBarrier();
+  let other = vec4<f32>(exchanged[partner.x], exchanged[partner.y], exchanged[partner.z], exchanged[partner.w]);
+  return select(v, select(v + other, other - v, upper) * 0.7071067811865476, paired);
+}
+
+/// Rotates; v holds the numbers e of the vector that begins at `vector` in `exchanged`.
+fn rotate(v: vec4<f32>, e: vec4<u32>, vector: u32) -> vec4<f32> {
+  var y = v;
+  for (var round = 0u; round < ROUNDS; round++) {
+    y *= random_signs(e, round);
+    for (var stage = 0u; stage < STAGES; stage++) {
+      y = butterflies(y, e, vector, stage);
+    }
+  }
+  return y;
+}
+
+/// The inverse of rotate.
+fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32) -> vec4<f32> {
+  var x = v;
+  for (var round = ROUNDS; round > 0u; round--) {
+    for (var stage = STAGES; stage > 0u; stage--) {
+      x = butterflies(x, e, vector, stage - 1u);
+    }
+    x *= random_signs(e, round - 1u);
+  }
+  return x;
+}
+//# endmacro
