@@ -7,6 +7,7 @@ the tests: a kernel may be at most twice as far from float64 as plain numpy of i
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,34 @@ def _sequences(cu_seqlens_q: npt.ArrayLike, cu_seqlens_k: npt.ArrayLike) -> list
     ends = [np.asarray(cu).tolist() for cu in (cu_seqlens_q, cu_seqlens_k)]
     rows, columns = ([slice(a, b) for a, b in itertools.pairwise(cu)] for cu in ends)
     return list(zip(rows, columns, strict=True))
+
+
+def scaled_dot_product_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    attn_mask: npt.ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """PyTorch's function as its documentation spells it out, with any number of leading axes; no dropout."""
+    q, k, v = (np.asarray(x).astype(compute_dtype) for x in (query, key, value))
+    if enable_gqa:
+        group = q.shape[-3] // k.shape[-3]
+        k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    s = (q * q.dtype.type(factor)) @ k.swapaxes(-1, -2)
+    if is_causal:
+        s = np.where(np.tri(*s.shape[-2:], dtype=np.bool_), s, -np.inf)
+    if attn_mask is not None:
+        mask = np.asarray(attn_mask)
+        s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask.astype(s.dtype)
+    out: Array = softmax(s)[0] @ v
+    return out
 
 
 def decode_attention(

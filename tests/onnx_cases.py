@@ -1,0 +1,65 @@
+"""The node cases of the onnx package's operator Attention, made in memory."""
+
+import functools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: In onnx 1.23.2, without the variants that spell the operator out in others for the same numbers.
+CASES_IN_ONNX = 93
+INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
+OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    inputs: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+    outputs: dict[str, np.ndarray]
+    rtol: float
+    atol: float
+
+    def check(self, name: str, result: np.ndarray) -> None:
+        """Fail unless an output is as close to onnx's as onnx's own test runner wants it."""
+        expected = self.outputs[name]
+        assert result.shape == expected.shape, name
+        # assert_similar_outputs in onnx/backend/test/runner: two of bfloat16's steps.
+        rtol = max(self.rtol, 2**-6) if expected.dtype.name == "bfloat16" else self.rtol
+        np.testing.assert_allclose(
+            result.astype(np.float32), expected.astype(np.float32), rtol=rtol, atol=self.atol, err_msg=name
+        )
+
+
+@functools.cache
+def onnx_cases() -> tuple[Case, ...]:
+    import onnx
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other operators' cases
+        cases = collect_testcases("Attention")
+    found = []
+    for case in cases:
+        (node, *others) = case.model.graph.node
+        if others or node.op_type != "Attention":
+            continue
+        ((inputs, outputs),) = case.data_sets
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        if OUTPUTS[3] in node.output:
+            attributes.setdefault("qk_matmul_output_mode", 0)
+        given = [name for name, used in zip(INPUTS, node.input, strict=False) if used]
+        wanted = [name for name in node.output if name]
+        found.append(
+            Case(
+                case.name,
+                dict(zip(given, inputs, strict=True)),
+                attributes,
+                dict(zip(wanted, outputs, strict=True)),
+                case.rtol,
+                case.atol,
+            )
+        )
+    return tuple(found)
