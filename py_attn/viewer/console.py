@@ -174,7 +174,8 @@ def _array(array: np.ndarray[Any, Any], title: str) -> dict[str, Any]:
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     values = np.nan_to_num(values, nan=low, posinf=high, neginf=low)
     cells = (min(MAX_MAP, values.shape[0]), min(MAX_MAP, values.shape[1]))
-    pixels = paint(pool(values - np.float32(low), cells, "mean"), "rocket", maximum=(high - low) or 1.0)
+    scale = "sqrt" if low >= 0 else "linear"  # what has no negative numbers is mostly weights
+    pixels = paint(pool(values - np.float32(low), cells, "mean"), "rocket", scale, (high - low) or 1.0)
     where = f", first of {array.size // picture.size}" if array.ndim > 2 and array.size > picture.size else ""
     return {
         "kind": "map",

@@ -37,7 +37,8 @@ async def measure(
         ``parts``: for each of upload, compile, dispatch and readback {"median", "low", "high"} in
         microseconds (low and high are the quartiles); ``clock``: "gpu" when the dispatch was timed by
         timestamp queries, else "wall"; ``error``, ``plain``: largest absolute error of the kernel, and
-        of numpy in float32, against float64; ``ok``: error at most twice plain; ``rows`` of ``allRows`` compared; ``variant``, ``kernel``,
+        of numpy in float32, against float64; ``ok``: error at most twice plain;
+        ``rows`` of ``allRows`` compared; ``variant``, ``kernel``,
         ``workgroups``, ``wgsl``, ``constants``.
     """
     arrays = await layer.host()

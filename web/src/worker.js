@@ -71,7 +71,8 @@ const worker = {
    * @param {(...news: any[]) => void} [onProgress]
    */
   async call(method, payload, onProgress) {
-    const given = python.toPy(payload);
+    // null would become Python's JsNull; what is absent has its default there.
+    const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
     const progress = onProgress && ((/** @type {any[]} */ ...news) => void onProgress(...news));
     try {

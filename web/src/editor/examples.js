@@ -18,10 +18,10 @@ got = await out.numpy()
     name: 'A map of weights',
     source: `# The weights are never stored: a window of them is recomputed from Q, K and the row's LSE.
 n = 96
-place = np.arange(n)[:, None] / np.geomspace(2, 60, 16)
-x = np.concatenate([np.cos(place), np.sin(place)], -1)[None, None].astype(np.float32)
+turn = 2 * np.pi * np.arange(n)[:, None] / [8, 24, 96]
+x = np.concatenate([np.cos(turn), np.sin(turn)], -1)[None, None].astype(np.float32)
 
-masking = dict(causal=True, window=48, scale=0.15)
+masking = dict(causal=True, window=64, scale=1.2)
 out, lse = pa.attention(x, x, x, **masking, return_lse=True)
 pa.attention_weights(x, x, lse, **masking)
 `,

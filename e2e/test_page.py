@@ -1,0 +1,378 @@
+"""The panels of the page, on the sample sentence and on made-up input, with real WebGPU."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from e2e.conftest import Watch
+from e2e.lab import wait_until_ready
+
+TOKENS = 20  # of the sample
+#: The page's own record of what kept its main thread busy.
+WATCH_TASKS = """
+window.longTasks = [];
+new PerformanceObserver((list) => {
+  for (const task of list.getEntries()) window.longTasks.push(task.duration);
+}).observe({ type: "longtask" });
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(browser, site_url):
+    """One page for all panels, on the sample, with the light theme."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    context.add_init_script(WATCH_TASKS)
+    watch = Watch()
+    watch.attach(context)
+    page = context.new_page()
+    page.goto(site_url)
+    wait_until_ready(page)
+    wait_for_maps(page, 1)
+    yield page
+    context.close()
+    watch.check()
+
+
+def wait_for_maps(page, source):
+    """Until all thumbnails of the page's n-th source are painted."""
+    page.wait_for_selector(f'#overview[data-painted="{source}"]', timeout=60_000)
+
+
+def open_synthetic(page, **fields):
+    painted = int(page.get_attribute("#overview", "data-painted"))
+    if not page.get_by_role("button", name="Make").is_visible():
+        page.get_by_role("radio", name="Synthetic").check(force=True)
+        painted += 1
+        wait_for_maps(page, painted)
+    for label, value in fields.items():
+        field = page.locator(".synthetic-form").get_by_label(label, exact=True)
+        if label == "Mask":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    page.get_by_role("button", name="Make").click()
+    wait_for_maps(page, painted + 1)
+
+
+def open_sample(page):
+    if page.get_by_role("radio", name="Sentence").is_checked():
+        return
+    painted = int(page.get_attribute("#overview", "data-painted"))
+    page.get_by_role("radio", name="Sentence").check(force=True)
+    wait_for_maps(page, painted + 1)
+
+
+def weight_shown(page):
+    expect(page.locator(".inspector .weight")).not_to_have_text("…")
+    return float(page.locator(".inspector .weight").inner_text())
+
+
+def exact(page, layer, head, query, key):
+    """The sample's weight in float64, by way of the console's door."""
+    return page.evaluate(
+        "(source) => window.pyAttn.run(source)",
+        f"""
+import io, js
+from py_attn.models import load_sample
+if "sample" not in globals():
+    reply = await js.fetch("{page.url.split("#")[0]}sample/minilm.npz")
+    sample = load_sample((await reply.arrayBuffer()).to_bytes())
+layer = sample.layers[{layer}]
+float(pa.reference.attention_weights(layer.query, layer.key)[0, {head}, {query}, {key}])
+""",
+    )
+
+
+def test_the_first_thing_to_see_is_whom_it_means(shown, artifacts):
+    expect(shown.locator("#focus h2")).to_have_text("Layer 6, head 12")
+    expect(shown.locator(".inspector")).to_contain_text("it")
+    expect(shown.locator(".links-table tbody tr").first).to_contain_text("cat")
+    assert weight_shown(shown) == pytest.approx(exact(shown, 5, 11, 9, 2), abs=1e-4)
+    shown.screenshot(path=artifacts / "page-light-1440.png", full_page=True)
+
+
+def test_the_adapter_is_named_and_called_what_it_is(shown):
+    info = shown.evaluate("window.pyAttn.ready")
+    chip = shown.locator(".masthead .chip")
+    expect(chip).to_have_attribute("data-state", "software" if info["software"] else "gpu")
+    if info["software"]:
+        expect(chip).to_contain_text("software adapter")
+        expect(shown.locator(".adapter-line")).to_contain_text("the times say nothing about a GPU")
+
+
+def test_thumbnails_are_a_grid_for_mouse_and_keyboard(shown):
+    thumbs = shown.locator(".thumb")
+    expect(thumbs).to_have_count(72)
+    shown.get_by_role("gridcell", name="Layer 3, head 5", exact=True).click()
+    expect(shown.locator("#focus h2")).to_have_text("Layer 3, head 5")
+    for key, title in (
+        ("ArrowRight", "Layer 3, head 6"),
+        ("ArrowDown", "Layer 4, head 6"),
+        ("ArrowLeft", "Layer 4, head 5"),
+        ("ArrowUp", "Layer 3, head 5"),
+        ("End", "Layer 3, head 12"),
+        ("Home", "Layer 3, head 1"),
+    ):
+        shown.keyboard.press(key)
+        expect(shown.locator("#focus h2")).to_have_text(title)
+    expect(shown.locator('.thumb[aria-selected="true"]')).to_have_count(1)
+    expect(shown.locator('.thumb[tabindex="0"]')).to_have_count(1)
+
+
+def test_thumbnails_show_different_maps(shown):
+    pictures = shown.eval_on_selector_all(".thumb canvas", "all => all.map(one => one.toDataURL())")
+    assert len(set(pictures)) == 72
+
+
+def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
+    shown.get_by_role("gridcell", name="Layer 2, head 9", exact=True).click()
+    canvas = shown.locator("canvas.heatmap")
+    canvas.focus()
+    shown.keyboard.press("Home")
+    for _ in range(TOKENS):
+        shown.keyboard.press("ArrowUp")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        shown.keyboard.press(key)
+    expect(canvas).to_have_attribute(
+        "aria-label", re.compile(r"layer 2, head 9\. Row 3, column 2\."), timeout=10_000
+    )
+    assert weight_shown(shown) == pytest.approx(exact(shown, 1, 8, 2, 1), abs=1e-4)
+
+
+def test_pointing_at_a_cell_reads_its_weight(shown):
+    box = shown.locator("canvas.heatmap").bounding_box()
+    shown.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
+    expect(shown.locator("canvas.heatmap")).to_have_attribute(
+        "aria-label", re.compile(f"Row {TOKENS}, column {TOKENS}")
+    )
+    assert weight_shown(shown) == pytest.approx(exact(shown, 1, 8, TOKENS - 1, TOKENS - 1), abs=1e-4)
+
+
+def test_the_table_names_the_strongest_links_of_the_row(shown):
+    expect(shown.locator(".links-row")).to_contain_text("[SEP]")
+    rows = shown.locator(".links-table tbody tr").all_inner_texts()
+    weights = [float(row.split()[-1]) for row in rows]
+    assert weights == sorted(weights, reverse=True)
+    assert len(weights) == 8
+    expect(shown.locator("#links [role=status]")).to_contain_text("[SEP] attends to")
+    link = shown.locator(".links-table .link").nth(1)
+    link.click()
+    assert weight_shown(shown) == pytest.approx(weights[1], abs=1e-6)
+
+
+def test_zoom_pan_and_fit_change_what_is_drawn(shown):
+    canvas = shown.locator("canvas.heatmap")
+    picture = "one => one.toDataURL()"
+    whole = canvas.evaluate(picture)
+    shown.get_by_role("button", name="Zoom in").click()
+    shown.get_by_role("button", name="Zoom in").click()
+    shown.wait_for_timeout(300)
+    near = canvas.evaluate(picture)
+    canvas.focus()
+    shown.keyboard.press("Shift+ArrowLeft")
+    shown.keyboard.press("Shift+ArrowUp")
+    shown.wait_for_timeout(300)
+    moved = canvas.evaluate(picture)
+    box = canvas.bounding_box()
+    shown.mouse.move(box["x"] + 300, box["y"] + 300)
+    shown.mouse.wheel(0, -300)
+    shown.wait_for_timeout(300)
+    wheeled = canvas.evaluate(picture)
+    shown.mouse.down()
+    shown.mouse.move(box["x"] + 200, box["y"] + 260, steps=4)
+    shown.mouse.up()
+    shown.wait_for_timeout(300)
+    dragged = canvas.evaluate(picture)
+    assert len({whole, near, moved, wheeled, dragged}) == 5
+    shown.get_by_role("button", name="Show the whole map").click()
+
+
+def test_scale_and_colours_follow_the_choice(shown):
+    strip = shown.locator(".legend-strip")
+    before = strip.evaluate("one => one.toDataURL()")
+    shown.get_by_label("Colour map").select_option("viridis")
+    shown.wait_for_function(
+        "(before) => document.querySelector('.legend-strip').toDataURL() !== before", arg=before
+    )
+    shown.get_by_role("radio", name="log").check(force=True)
+    expect(shown.locator(".legend-ticks")).to_contain_text("0.001")
+    shown.get_by_role("radio", name="√").check(force=True)
+    shown.get_by_label("Colour map").select_option("rocket")
+
+
+def test_the_kernel_panel_times_and_checks_every_variant(shown, artifacts):
+    shown.get_by_label("Runs").select_option("3")
+    shown.locator("#kernel").get_by_role("button", name="Run").click()
+    note = shown.locator(".kernel-note")
+    expect(note).to_contain_text("Medians of 3 runs", timeout=60_000)
+    rows = shown.locator(".timings tbody tr")
+    variants = shown.evaluate("window.pyAttn.ready.then((info) => info.variants)")
+    assert [row.split()[0] for row in rows.all_inner_texts()] == variants
+    for row in rows.all():
+        assert (
+            len(re.findall(r"[\d.]+ (?:µs|ms|s)\b", row.inner_text())) >= 8
+        )  # four parts, each with a range
+        expect(row.locator(".ok")).to_be_visible()
+    expect(note).to_contain_text("float64")
+    expect(shown.locator(".shader")).to_contain_text("@compute")
+    expect(shown.locator(".constants")).to_contain_text(["D", "32"][0])
+    assert shown.locator(".wgsl-keyword").count() > 20
+    shown.get_by_role("button", name="naive", exact=True).click()
+    expect(shown.locator("#kernel h3")).to_contain_text("naive")
+    shown.locator("#kernel").screenshot(path=artifacts / "page-kernel.png")
+
+
+def test_decoding_steps_forwards_and_backwards(shown):
+    decode = shown.locator("#decode")
+    decode.get_by_role("button", name="First position").click()
+    expect(decode).to_have_attribute("data-position", "0")
+    expect(decode.locator(".slot:not(.empty)")).to_have_count(1)
+    decode.get_by_role("button", name="Step").click()
+    decode.get_by_role("button", name="Step").click()
+    expect(decode).to_have_attribute("data-position", "2")
+    decode.get_by_role("button", name="Back").click()
+    expect(decode).to_have_attribute("data-position", "1")
+    expect(decode.locator(".slot:not(.empty)")).to_have_count(2)
+    decode.get_by_role("button", name="Last position").click()
+    expect(decode).to_have_attribute("data-position", str(TOKENS - 1))
+    factors = [float(text) for text in decode.locator(".splits .factor").all_inner_texts()]
+    assert len(factors) == 4
+    assert sum(factors) == pytest.approx(1, abs=2e-3)
+    weights = [float(text) for text in decode.locator(".slot-weight").all_inner_texts()]
+    assert sum(weights) == pytest.approx(1, abs=2e-2)
+    expect(decode.locator(".combine")).to_contain_text("away from float64")
+
+
+def test_decoding_plays_and_pauses(shown, artifacts):
+    decode = shown.locator("#decode")
+    decode.get_by_label("Speed").select_option("fast")
+    decode.get_by_role("button", name="First position").click()
+    expect(decode).to_have_attribute("data-position", "0")
+    decode.get_by_role("button", name="Play").click()
+    expect(decode).to_have_attribute("data-position", str(TOKENS - 1), timeout=30_000)
+    expect(decode.get_by_role("button", name="Play")).to_be_visible()
+    expect(decode.locator(".decode-map figcaption")).to_contain_text(f"{TOKENS} of {TOKENS}")
+    decode.screenshot(path=artifacts / "page-decode.png")
+
+
+def test_a_small_cache_is_a_ring(shown):
+    decode = shown.locator("#decode")
+    decode.get_by_label("Cache capacity").select_option("8")
+    decode.get_by_label("Splits").select_option("2")
+    expect(decode.locator(".slot")).to_have_count(8)
+    expect(decode.locator(".decode-now")).to_contain_text("cache 8 of 8")
+    expect(decode.locator(".splits tbody tr")).to_have_count(2)
+    # The newest position lies where the oldest was.
+    newest = decode.locator(".slot").nth((TOKENS - 1) % 8)
+    expect(newest).to_have_class(re.compile("new"))
+
+
+@pytest.mark.parametrize("mask", ["causal", "none", "padding", "documents", "alibi"])
+def test_made_up_input_of_every_mask(shown, mask):
+    open_synthetic(shown, Length="50", Heads="4", **{"KV heads": "2", "Head dim": "24"}, Mask=mask)
+    expect(shown.locator(".thumb")).to_have_count(4)
+    expect(shown.locator("#overview header p")).to_contain_text("1 layer × 4 heads, each 50 × 50")
+    shown.locator("#kernel").get_by_role("button", name="Run").click()
+    expect(shown.locator(".kernel-note")).to_contain_text("Medians", timeout=60_000)
+    expect(shown.locator(".not-ok")).to_have_count(0)
+
+
+def test_window_and_softcap_reach_the_map(shown):
+    open_synthetic(shown, Length="40", Mask="none", Window="3", Softcap="5")
+    canvas = shown.locator("canvas.heatmap")
+    canvas.focus()
+    shown.keyboard.press("Home")
+    expect(shown.locator("canvas.heatmap")).to_have_attribute("aria-label", re.compile("column 1"))
+    for _ in range(40):
+        shown.keyboard.press("ArrowDown")
+    expect(shown.locator(".inspector .weight")).to_have_text("0")  # far outside the window
+    rows = [row for row in shown.locator(".links-table tbody tr").all_inner_texts() if row.strip()]
+    assert len(rows) == 4  # itself and three before it: it is the last row
+
+
+def test_long_input_is_drawn_from_pooled_windows(shown, artifacts):
+    open_synthetic(
+        shown,
+        Length="2000",
+        Heads="2",
+        **{"KV heads": "1", "Head dim": "16"},
+        Mask="causal",
+        Window="",
+        Softcap="",
+    )
+    shown.wait_for_timeout(500)
+    expect(shown.locator(".heatmap-box")).to_have_attribute("aria-busy", "false", timeout=60_000)
+    shown.screenshot(path=artifacts / "page-synthetic.png")
+    for _ in range(8):
+        shown.get_by_role("button", name="Zoom in").click()
+    expect(shown.locator(".heatmap-box")).to_have_attribute("aria-busy", "false", timeout=60_000)
+    expect(shown.locator(".segmented.inactive")).to_have_count(1)  # every cell is one weight now
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"Heads": "6", "KV heads": "4"}, "kv_heads: expected a divisor of the 6 heads, got 4"),
+        (
+            {"Length": "5000", "Heads": "2", "KV heads": "1", "Mask": "documents"},
+            "mask: documents is a boolean matrix",
+        ),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused_in_words(shown, fields, message):
+    open_synthetic(shown, Length="16", Heads="2", **{"KV heads": "1"}, Mask="causal")
+    form = shown.locator(".synthetic-form")
+    for label, value in fields.items():
+        field = form.get_by_label(label, exact=True)
+        field.select_option(value) if label == "Mask" else field.fill(value)
+    form.get_by_role("button", name="Make").click()
+    expect(shown.locator(".input-message")).to_contain_text(message)
+    form.get_by_label("Mask", exact=True).select_option("causal")
+
+
+def test_nothing_scrolls_sideways_at_any_width(shown, artifacts):
+    open_sample(shown)
+    for width in (390, 700, 1000, 1440, 2560):
+        shown.set_viewport_size({"width": width, "height": 900})
+        shown.wait_for_timeout(250)
+        assert shown.evaluate("document.documentElement.scrollWidth") <= width
+        shown.screenshot(path=artifacts / f"page-{width}.png", full_page=True)
+    shown.set_viewport_size({"width": 1440, "height": 900})
+
+
+def test_dark_and_light(shown, artifacts):
+    def background():
+        return shown.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+
+    light = background()
+    shown.emulate_media(color_scheme="dark")
+    assert background() != light
+    shown.wait_for_timeout(1500)
+    shown.screenshot(path=artifacts / "page-dark-1440.png", full_page=True)
+    shown.get_by_role("button", name="Light or dark").click()
+    assert background() == light
+    shown.emulate_media(color_scheme="light")
+    shown.get_by_role("button", name="Light or dark").click()
+    assert background() != light
+    shown.get_by_role("button", name="Light or dark").click()
+    assert background() == light
+
+
+def test_everything_that_can_be_pressed_has_a_name(shown):
+    nameless = shown.evaluate(
+        """() => [...document.querySelectorAll('button, input, select, textarea, canvas[tabindex]')]
+            .filter((one) => one.checkVisibility())
+            .filter((one) => !one.textContent.trim() && !one.ariaLabel && !one.labels?.length)
+            .map((one) => one.outerHTML.slice(0, 100))"""
+    )
+    assert nameless == []
+
+
+def test_drawing_never_holds_the_page_up(shown):
+    shown.evaluate("() => { window.longTasks.length = 0; }")
+    open_sample(shown)
+    for head in (1, 5, 9):
+        shown.get_by_role("gridcell", name=f"Layer 4, head {head}", exact=True).click()
+        shown.wait_for_timeout(150)
+    assert max(shown.evaluate("window.longTasks"), default=0) < 100

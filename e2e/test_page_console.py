@@ -1,0 +1,122 @@
+"""The Python console of the page, and that it can always be stopped."""
+
+import pytest
+from playwright.sync_api import expect
+
+from e2e.conftest import Watch
+from e2e.lab import wait_until_ready
+
+
+@pytest.fixture(scope="module")
+def console(browser, site_url):
+    context = browser.new_context()
+    watch = Watch()
+    watch.attach(context)
+    page = context.new_page()
+    page.goto(site_url)
+    wait_until_ready(page)
+    page.wait_for_selector(".cm-content", timeout=30_000)
+    page.wait_for_selector('#overview[data-painted="1"]', timeout=60_000)
+    yield page
+    context.close()
+    watch.check()
+
+
+def type_and_run(page, source):
+    page.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.insert_text(source)
+    page.get_by_role("button", name="Clear").click()
+    page.locator(".cm-content").focus()
+    page.keyboard.press("ControlOrMeta+Enter")
+
+
+@pytest.mark.parametrize("name", ["Attention, checked", "A map of weights", "Time the variants"])
+def test_the_examples_run(console, name, artifacts):
+    console.get_by_role("button", name="Clear").click()
+    console.get_by_role("button", name=name).click()
+    expect(console.locator(".output .took")).to_have_count(1, timeout=60_000)
+    expect(console.locator(".output .traceback")).to_have_count(0)
+    shown = {"A map of weights": "canvas", "Attention, checked": "table", "Time the variants": "table"}[name]
+    expect(console.locator(f".output .value {shown}")).to_be_visible()
+    console.locator("#console").screenshot(path=artifacts / f"console-{shown}.png")
+
+
+def test_prints_and_values_and_awaits(console):
+    type_and_run(
+        console,
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nawait device.synchronize()\n6 * 7",
+    )
+    expect(console.locator(".output .value")).to_have_text("42")
+    expect(console.locator(".output .line.out")).to_have_text("out")
+    expect(console.locator(".output .line.err")).to_have_text("err")
+
+
+def test_an_exception_shows_its_traceback(console):
+    type_and_run(console, "def inner():\n    return [][1]\ninner()")
+    expect(console.locator(".output .traceback")).to_contain_text("IndexError: list index out of range")
+    expect(console.locator(".output .traceback")).to_contain_text("return [][1]")
+
+
+def test_html_in_a_result_is_text(console):
+    type_and_run(console, "print('<img src=x onerror=alert(1)>')\n'<b>bold</b>'")
+    expect(console.locator(".output .value")).to_have_text("<b>bold</b>")
+    expect(console.locator(".output .line")).to_have_text("<img src=x onerror=alert(1)>")
+
+
+def test_a_hundred_thousand_lines_leave_the_page_alive(console):
+    console.evaluate(
+        """() => {
+            window.drawn = 0;
+            const count = () => { window.drawn++; requestAnimationFrame(count); };
+            count();
+        }"""
+    )
+    type_and_run(console, "for i in range(100_000):\n    print('line', i)\n'done'")
+    expect(console.locator(".output .value")).to_have_text("done", timeout=60_000)
+    assert console.locator(".output").evaluate("one => one.childElementCount") <= 3000
+    expect(console.locator(".output")).to_contain_text("97,900 lines are not shown")
+    expect(console.locator(".output")).to_contain_text("line 99999")
+    assert console.evaluate("window.drawn") > 3
+
+
+def test_completions_know_the_api(console):
+    console.locator(".cm-content").click()
+    console.keyboard.press("ControlOrMeta+a")
+    console.keyboard.type("pa.atten")
+    options = console.locator(".cm-tooltip-autocomplete li")
+    expect(options.first).to_contain_text("attention")
+    console.keyboard.press("Escape")
+
+
+def test_an_endless_loop_is_stopped_and_the_text_stays(console):
+    type_and_run(console, "while True:\n    pass")
+    stop = console.get_by_role("button", name="Stop")
+    expect(stop).to_be_enabled()
+    console.wait_for_timeout(300)
+    assert console.evaluate("1 + 1") == 2  # the page itself goes on
+    stop.click()
+    expect(console.locator(".output .stopped")).to_contain_text("stopped")
+    expect(console.locator(".banner")).to_contain_text("Python is back", timeout=60_000)
+    expect(console.locator(".cm-content")).to_contain_text("while True")
+    type_and_run(console, "'alive'")
+    expect(console.locator(".output .value")).to_have_text("alive", timeout=30_000)
+    assert console.evaluate("window.pyAttn.run('1 + 2')") == 3
+
+
+def test_the_door_rejects_what_was_running_when_python_stops(console):
+    console.evaluate("() => { window.endless = window.pyAttn.run('while True: pass').catch((e) => e.name); }")
+    type_and_run(console, "1")
+    expect(console.get_by_role("button", name="Stop")).to_be_enabled()
+    console.get_by_role("button", name="Stop").click()
+    assert console.evaluate("window.endless") == "StoppedError"
+    expect(console.locator(".banner")).to_contain_text("Python is back", timeout=60_000)
+
+
+def test_the_text_survives_a_reload(console):
+    console.locator(".cm-content").click()
+    console.keyboard.press("ControlOrMeta+a")
+    console.keyboard.insert_text("kept = 1")
+    console.reload()
+    wait_until_ready(console)
+    expect(console.locator(".cm-content")).to_contain_text("kept = 1", timeout=30_000)

@@ -1,0 +1,198 @@
+"""The page in other states: no WebGPU, a lost device, any sentence, broken downloads, a second visit."""
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import expect
+
+from e2e.lab import wait_until_ready
+
+MODEL = "**/models/minilm/model.safetensors*"
+
+
+def opened(page, site_url, suffix=""):
+    page.goto(site_url + suffix)
+    info = wait_until_ready(page)
+    page.wait_for_selector('#overview[data-painted="1"]', timeout=60_000)
+    return info
+
+
+def sentence(page):
+    return page.get_by_role("textbox", name="Sentence")
+
+
+def run_sentence(page, text):
+    painted = int(page.get_attribute("#overview", "data-painted"))
+    sentence(page).fill(text)
+    page.get_by_role("button", name=re.compile("Load MiniLM|Show attention")).click()
+    page.wait_for_selector(f'#overview[data-painted="{painted + 1}"]', timeout=120_000)
+
+
+@pytest.fixture
+def without_webgpu(page):
+    """The worker's script with navigator.gpu taken away before anything else runs."""
+
+    def patch(route):
+        reply = route.fetch()
+        body = "Object.defineProperty(navigator, 'gpu', { value: undefined });\n" + reply.text()
+        route.fulfill(response=reply, body=body)
+
+    page.context.route(re.compile(r"/assets/worker-[^/]*\.js"), patch)
+    return page
+
+
+def test_without_webgpu_the_numpy_reference_goes_on(without_webgpu, site_url, artifacts):
+    page = without_webgpu
+    info = opened(page, site_url)
+    assert info["adapter"].startswith("none: ")
+    assert info["features"] == []
+    assert info["software"] is False
+    banner = page.locator(".banner")
+    expect(banner).to_contain_text("No WebGPU here")
+    expect(banner).to_contain_text("Chrome")
+    expect(page.locator(".masthead .chip")).to_contain_text("numpy reference")
+    expect(page.locator("#overview header p")).to_contain_text("by the numpy reference")
+    expect(page.locator(".inspector .weight")).to_have_text(re.compile(r"0\.47"))
+    page.locator("#kernel").get_by_role("button", name="Run").click()
+    expect(page.locator(".kernel-note")).to_contain_text("Medians", timeout=60_000)
+    expect(page.locator(".timings tbody tr")).to_have_count(1)
+    page.locator("#decode").get_by_role("button", name="Step").click()
+    expect(page.locator("#decode .combine")).to_contain_text("float64")
+    page.get_by_role("radio", name="Synthetic").check(force=True)
+    page.wait_for_selector('#overview[data-painted="2"]', timeout=60_000)
+    page.screenshot(path=artifacts / "page-no-webgpu.png", full_page=True)
+    assert (
+        page.evaluate("window.pyAttn.run('float(pa.reference.attention(*np.ones((3, 1, 1, 2, 2))).sum())')")
+        == 4
+    )
+    with pytest.raises(Exception, match="WebGPUUnavailableError"):
+        page.evaluate("window.pyAttn.run('pa.default_device()')")
+
+
+def test_a_lost_device_is_replaced_and_the_input_kept(page, site_url, artifacts):
+    opened(page, site_url)
+    page.get_by_role("radio", name="Synthetic").check(force=True)
+    page.wait_for_selector('#overview[data-painted="2"]', timeout=60_000)
+    page.locator(".synthetic-form").get_by_label("Length").fill("33")
+    page.get_by_role("button", name="Make").click()
+    page.wait_for_selector('#overview[data-painted="3"]', timeout=60_000)
+    page.evaluate("window.pyAttn.run('pa.default_device().destroy()')")
+    expect(page.locator(".banner")).to_contain_text("A new GPU device is here", timeout=60_000)
+    page.wait_for_selector('#overview[data-painted="4"]', timeout=60_000)
+    expect(page.locator("#overview header p")).to_contain_text("33 × 33")
+    page.screenshot(path=artifacts / "page-device-lost.png")
+    assert page.evaluate("window.pyAttn.run('pa.default_device().lost')") is False
+    page.locator("#kernel").get_by_role("button", name="Run").click()
+    expect(page.locator(".kernel-note")).to_contain_text("Medians", timeout=60_000)
+
+
+def test_sentences_of_all_kinds(page, site_url, artifacts):
+    page.add_init_script(
+        "window.longTasks = []; new PerformanceObserver((list) => { for (const t of list.getEntries()) "
+        "window.longTasks.push(Math.round(t.duration)); }).observe({ type: 'longtask' });"
+    )
+    opened(page, site_url)
+    page.evaluate("() => { window.longTasks.length = 0; }")
+    run_sentence(page, "Reading <script>alert('x')</script> as text.")
+    tokens = [t.strip() for t in page.locator(".slot bdi").all_inner_texts()]
+    assert "script" in tokens
+    assert "<" in tokens
+    page.screenshot(path=artifacts / "page-sentence.png")
+    run_sentence(page, "A smile 🙂 and a family 👨‍👩‍👧 here.")
+    run_sentence(page, "שלום עולם, مرحبا بالعالم")
+    assert sentence(page).get_attribute("dir") == "auto"
+    tasks = page.evaluate("window.longTasks")
+    assert max(tasks, default=0) < 100, f"tasks of {tasks} ms on the main thread"
+    # The sentence is in the address, and a reload runs it again without a click.
+    assert "text=" in page.url
+    page.reload()
+    wait_until_ready(page)
+    page.wait_for_selector('#overview[data-painted="2"]', timeout=120_000)
+    assert sentence(page).input_value().startswith("שלום")
+
+
+def test_ten_thousand_characters_are_cut_and_it_says_so(page, site_url):
+    opened(page, site_url)
+    run_sentence(page, "many words " * 910)
+    expect(page.locator(".input-message")).to_contain_text("cut after 512 tokens")
+    expect(page.locator("#overview header p")).to_contain_text("512 × 512")
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\u2003\t"])
+def test_nothing_typed_gets_a_gentle_word(page, site_url, text):
+    opened(page, site_url)
+    sentence(page).fill("x")
+    sentence(page).fill(text)
+    sentence(page).press("Enter")
+    expect(page.locator(".input-message")).to_contain_text("Type a few words first")
+    expect(page.locator("#overview header p")).to_contain_text("20 × 20")  # the sample stays
+
+
+def test_loading_the_model_can_be_cancelled(page, site_url):
+    def slowly(route):
+        time.sleep(1)
+        route.continue_()
+
+    opened(page, site_url)
+    page.context.route(MODEL, slowly)
+    sentence(page).fill("cancel this")
+    page.get_by_role("button", name=re.compile("Load MiniLM")).click()
+    expect(page.locator(".model-loading")).to_contain_text("MB")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".input-message")).to_contain_text("cancelled", timeout=30_000)
+    expect(page.locator(".model-loading")).to_be_hidden()
+    page.context.unroute(MODEL)
+    page.get_by_role("button", name=re.compile("Load MiniLM")).click()
+    page.wait_for_selector('#overview[data-painted="2"]', timeout=120_000)
+
+
+@pytest.mark.expects_console_errors("Failed to load resource")
+def test_a_download_that_fails_says_how_and_can_be_repeated(page, site_url):
+    opened(page, site_url)
+    page.context.route(MODEL, lambda route: route.fulfill(status=200, body=b"short"))
+    sentence(page).fill("broken download")
+    page.get_by_role("button", name=re.compile("Load MiniLM")).click()
+    message = page.locator(".input-message")
+    expect(message).to_contain_text("ended after 5 of 90868376 bytes", timeout=30_000)
+    page.context.unroute(MODEL)
+    page.context.route(MODEL, lambda route: route.fulfill(status=503))
+    page.get_by_role("button", name=re.compile("Load MiniLM")).click()
+    expect(message).to_contain_text("503", timeout=30_000)
+    expect(page.locator(".inspector .weight")).to_be_visible()
+
+
+@pytest.mark.expects_console_errors("Failed to load resource")
+def test_a_site_without_its_files_says_so(page, site_url, artifacts):
+    page.context.route("**/wheels/numpy-*", lambda route: route.fulfill(status=404))
+    page.goto(site_url)
+    expect(page.locator(".boot")).to_contain_text("could not be started", timeout=60_000)
+    expect(page.locator(".boot")).to_contain_text("404")
+    page.screenshot(path=artifacts / "page-broken.png")
+    page.context.unroute("**/wheels/numpy-*")
+    page.get_by_role("button", name="Try again").click()
+    wait_until_ready(page)
+
+
+def test_a_second_visit_loads_from_the_cache(page, site_url):
+    opened(page, site_url)
+    requests = []
+    page.context.on("request", lambda request: requests.append(request.url))
+    page.reload()
+    wait_until_ready(page)
+    page.wait_for_selector('#overview[data-painted="1"]', timeout=60_000)
+    again = [url for url in requests if re.search(r"\.whl|\.wasm|\.zip|\.npz|safetensors", url)]
+    assert again == []
+
+
+def test_loading_names_its_stages_and_counts_bytes(page, site_url):
+    page.add_init_script(
+        "window.said = new Set(); new MutationObserver(() => { const boot = document.querySelector('.boot'); "
+        "if (boot) window.said.add(boot.textContent); }).observe(document, { subtree: true, childList: true, "
+        "characterData: true });"
+    )
+    opened(page, site_url)
+    said = "\n".join(page.evaluate("[...window.said]"))
+    for stage in ("Downloading Python", "Starting Python", "Asking for a GPU"):
+        assert stage in said
+    assert re.search(r"[\d.]+ MB of 15 MB", said)
