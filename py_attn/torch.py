@@ -124,6 +124,6 @@ def _merged_mask(mask: Any, lead: Shape, device: Device) -> Tensor:
     own = tensor.shape[:-3]
     if len(lead) < 2 or not own:
         return tensor
-    if any(n != 1 for n in own):
-        tensor = contiguous(broadcast(tensor, (*lead, *tensor.shape[-3:])))
-    return tensor.reshape(-1, *tensor.shape[-3:])
+    if own != lead and any(n != 1 for n in own):
+        tensor = broadcast(tensor, (*lead, *tensor.shape[-3:]))
+    return contiguous(tensor).reshape(math.prod(tensor.shape[:-3]), *tensor.shape[-3:])
