@@ -346,6 +346,7 @@ class DeviceBridge {
       if (!pipeline) throw new Error(`no pipeline ${words[at]}`);
       const [offset, size, x, y, z, count] = words.subarray(at + 1, at + 7);
       at += 7;
+      /** @type {GPUBindGroupEntry[]} */
       const entries = [];
       for (let binding = 0; binding < count; binding++, at += 3) {
         const resource = { buffer: this.#buffer(words[at]), offset: words[at + 1], size: words[at + 2] };
@@ -448,6 +449,7 @@ class DeviceBridge {
   /** @param {Promise<unknown>} promise */
   #wait(promise) {
     // A lost device rejects its scopes; `lost` tells that better.
+    /** @type {Promise<unknown>} */
     const answered = promise.catch(() => {}).then(() => this.#scopes.delete(answered));
     this.#scopes.add(answered);
   }
