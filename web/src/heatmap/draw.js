@@ -110,7 +110,7 @@ function drawCursor(context, { left, top, side, view, row, column, theme }) {
 function drawLabels(context, { left, top, side, view, tokens, theme }, first, place, chosen) {
   const cell = side / view.span;
   const origin = place(0)[2] === 0 ? top : left;
-  const step = Math.max(1, Math.ceil(LABEL_STEP / cell));
+  const step = roundStep(LABEL_STEP / cell);
   context.font = FONT;
   context.textAlign = place(0)[2] === 0 ? 'right' : 'left';
   context.textBaseline = 'middle';
@@ -125,6 +125,13 @@ function drawLabels(context, { left, top, side, view, tokens, theme }, first, pl
   if (chosen < tokens.length && at > origin - 1 && at < origin + side + 1) {
     context.font = `600 ${FONT}`;
     write(context, tokens[chosen], place(at), theme.accent);
+  }
+}
+
+/** 1, 2 or 5 times a power of ten, at least as much as is asked for. @param {number} least */
+function roundStep(least) {
+  for (let ten = 1; ; ten *= 10) {
+    for (const digit of [1, 2, 5]) if (digit * ten >= least) return digit * ten;
   }
 }
 

@@ -53,17 +53,20 @@ export function mountLinks(element, api, store) {
         const link = links[i];
         if (!link) return line(null, null);
         const row = line(
-          h('button', { type: 'button', class: 'link', onclick: () => store.set({ key: link.key }) }, tokenMark(source.tokens[link.key], link.key), h('span', { class: 'muted small' }, ` ${link.key}`)),
+          h('button', { type: 'button', class: 'link', onclick: () => store.set({ key: link.key }) }, tokenMark(source.tokens[link.key], link.key), String(link.key) !== source.tokens[link.key] && h('span', { class: 'muted small' }, ` ${link.key}`)),
           formatWeight(link.weight),
           link.weight / top,
         );
         return row;
       }),
     );
-    const sum = links.slice(0, SHOWN).reduce((total, { weight }) => total + weight, 0);
-    rest.textContent = links.length
-      ? `Together ${(100 * sum).toFixed(1)} % of the row; the rest is spread over ${Math.max(0, source.length - links.length)} keys.`
-      : 'This row may see nothing: its weights are all zero.';
+    const sum = links.reduce((total, { weight }) => total + weight, 0);
+    const others = known.weights.reduce((count, weight) => count + Number(weight > 0), 0) - links.length;
+    rest.textContent = !links.length
+      ? 'This row may see nothing: its weights are all zero.'
+      : others > 0
+        ? `Together ${(100 * sum).toFixed(1)} % of the row; the rest is spread over ${others} more keys.`
+        : 'These are all that the row sees.';
     clearTimeout(timer);
     // Spoken once the cursor rests, not at every cell on the way.
     timer = setTimeout(() => {
