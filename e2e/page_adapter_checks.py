@@ -1,0 +1,117 @@
+"""Runs in the page behind page_checks.py, in its namespace: checks of ONNX's and PyTorch's signatures."""
+
+# ruff: noqa: F821 (what page_checks.py defines)
+
+import base64
+import io
+
+import numpy as np
+
+import py_attn as pa
+
+OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
+
+
+async def run_onnx_cases(data, cases):
+    """Outputs of calls as a npz in base64, named case/output, and their dtypes.
+
+    `cases`: {case: {"inputs": {name: dtype}, "attributes"}}; the inputs' values are in the npz `data`. As
+    npz does not know bfloat16, such values travel as float32.
+    """
+    device = pa.default_device()
+    arrays, results, dtypes = np.load(io.BytesIO(base64.b64decode(data))), {}, {}
+    for name, case in cases.items():
+        inputs = {key: device.tensor(arrays[f"{name}/{key}"], dtype) for key, dtype in case["inputs"].items()}
+        with poisoned(device):
+            outputs = pa.onnx.attention(**inputs, **case["attributes"])
+            for key, tensor in zip(OUTPUTS, outputs, strict=True):
+                if tensor is not None:
+                    results[f"{name}/{key}"] = await tensor.numpy()
+                    dtypes.setdefault(name, {})[key] = tensor.dtype
+    packed = io.BytesIO()
+    np.savez(packed, **results)
+    return [base64.b64encode(packed.getvalue()).decode(), dtypes]
+
+
+async def check_onnx(
+    sizes, dtype, past=0, lengths=None, mask=None, mask_shape=None, flat=False, **attributes
+):
+    """The largest error over its bound of a call's outputs; sizes: B, Hq, Hkv, Sq, Skv, D, Dv."""
+    device = pa.default_device()
+    batch, heads, kv_heads, queries, keys, dim, value_dim = sizes
+    random = np.random.default_rng(6)
+    inputs = {
+        name: normal(random, shape, dtype)
+        for name, shape in {
+            "Q": (batch, heads, queries, dim),
+            "K": (batch, kv_heads, keys, dim),
+            "V": (batch, kv_heads, keys, value_dim),
+            "past_key": (batch, kv_heads, past, dim),
+            "past_value": (batch, kv_heads, past, value_dim),
+        }.items()
+    }
+    if not past:
+        del inputs["past_key"], inputs["past_value"]
+    if flat:
+        for name in ("Q", "K", "V"):
+            x = inputs[name]
+            inputs[name] = x.swapaxes(1, 2).reshape(batch, x.shape[2], -1)
+        attributes |= {"q_num_heads": heads, "kv_num_heads": kv_heads}
+    given = {name: device.tensor(x, dtype) for name, x in inputs.items()}
+    if mask:
+        spec = {"dtype": mask, "shape": mask_shape, "rows": "hidden"}
+        inputs["attn_mask"] = make_mask(random, spec)
+        given["attn_mask"] = mask_tensor(device, inputs["attn_mask"], spec)
+    if lengths:
+        inputs["nonpad_kv_seqlen"] = given["nonpad_kv_seqlen"] = np.array(lengths)
+    with poisoned(device):
+        outputs = pa.onnx.attention(**given, **attributes)
+        got = [None if x is None else await x.numpy() for x in outputs]
+
+    exact = pa.onnx.reference_attention(**inputs, **attributes)
+    plain = pa.onnx.reference_attention(**inputs, **attributes, compute_dtype=np.float32)
+    worst = 0.0
+    for name, tensor, result, right, single in zip(OUTPUTS, outputs, got, exact, plain, strict=True):
+        assert (tensor is None) == (right is None), name
+        if tensor is None:
+            continue
+        assert tensor.dtype == dtype, name
+        assert np.array_equal(np.isneginf(result), np.isneginf(right)), name
+        seen = np.isfinite(right)
+        worst = max(worst, over_bound(result[seen], right[seen], [single[seen]], dtype))
+    return worst
+
+
+def mask_of(random, kind, shape):
+    """A boolean mask that hides all of its first row, or a float one with some keys at -inf."""
+    if kind == "bool":
+        mask = random.random(shape) < 0.6
+        mask[..., :1, :] = False
+        return mask
+    return np.where(random.random(shape) < 0.2, -np.inf, normal(random, shape, "float32"))
+
+
+async def check_sdpa(
+    lead, sizes, kv_heads=None, dtype="float32", mask=None, mask_shape=None, upload=False, **options
+):
+    """The error of PyTorch's call over its bound; sizes: L, S, E, Ev."""
+    device, random = pa.default_device(), np.random.default_rng(3)
+    queries, keys, dim, value_dim = sizes
+    kv_lead = (*lead[:-1], kv_heads) if kv_heads else lead
+    query = normal(random, (*lead, queries, dim), dtype)
+    key, value = (normal(random, (*kv_lead, keys, n), dtype) for n in (dim, value_dim))
+    attn_mask = mask_of(random, mask, mask_shape) if mask else None
+    with poisoned(device):
+        given = [device.tensor(x, dtype) for x in (query, key, value)]
+        on_gpu = device.tensor(attn_mask) if upload else attn_mask
+        out = pa.scaled_dot_product_attention(*given, on_gpu, **options)
+        got = await out.numpy()
+    assert out.dtype == dtype
+
+    def reference(q, k, compute=np.float32):
+        return pa.reference.scaled_dot_product_attention(
+            q, k, value, attn_mask, **options, compute_dtype=compute
+        )
+
+    exact = reference(query, key, np.float64)
+    return over_bound(got, exact, in_orders(reference, query, key), dtype)
