@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_HEAD_DIM = 512
+# Params are float32, and some are multiplied by log2(e) first.
+_LARGEST_REAL = 2e38
 Layout = Literal["BHSD", "BSHD"]
 Causal = Literal["none", "bottom-right", "top-left"]
 Window = int | tuple[int | None, int | None] | None
@@ -110,13 +112,12 @@ def check_positive(name: str, value: object) -> int:
 
 
 def check_real(name: str, value: object) -> float:
-    """Return ``value`` as a finite float; bools, strings and complex numbers are refused."""
+    """Return ``value`` as a float that float32 can hold; bools, strings and complex numbers are refused."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {value!r}")
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name}: expected a finite number, got {number}")
-    return number
+    if not abs(value) <= _LARGEST_REAL:
+        raise ValueError(f"{name}: expected a finite number within ±{_LARGEST_REAL:g} (float32), got {value}")
+    return float(value)
 
 
 def check_softcap(softcap: object) -> float:
@@ -165,7 +166,12 @@ def resolve_masking(
         left = None if left is None else left - offset
         right = None if right is None else right + offset
     factor = 1.0 / math.sqrt(head_dim) if scale is None else check_real("scale", scale)
-    return Masking(left, right, top_left, factor, check_softcap(softcap))
+    cap = check_softcap(softcap)
+    if cap and abs(factor) / _LARGEST_REAL > cap:
+        raise ValueError(
+            f"softcap: expected a number that float32 can divide scale {factor:g} by, got {cap:g}"
+        )
+    return Masking(left, right, top_left, factor, cap)
 
 
 def resolve(

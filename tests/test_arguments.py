@@ -1,0 +1,405 @@
+"""Wrong arguments of the public functions: refused by name, and nothing reaches the GPU."""
+
+import numpy as np
+import pytest
+
+import py_attn as pa
+from py_attn.arguments import check_window, resolve
+from py_attn.kernels.cache import CACHE_DTYPES
+
+NAN, INF = float("nan"), float("inf")
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+def refused(bridge, error, message, call, *arguments, uploads=False, **options):
+    """`call` raises before anything is dispatched, and before anything is uploaded unless said otherwise."""
+    bridge.log.clear()
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)
+    allowed = ("create_buffer", "write_buffer") if uploads else ()
+    assert [entry for entry in bridge.log if entry[0] not in allowed] == []
+    assert bridge.programs == []
+
+
+QUERY, KEY, VALUE = (2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 6)
+
+SHAPES = [
+    ({"query": (4, 5, 8)}, r"^query: expected 4 dimensions \[B, H, S, D\], got 3"),
+    ({"query": (1, 2, 4, 5, 8)}, "^query: expected 4 dimensions"),
+    ({"query": ()}, "^query: expected 4 dimensions"),
+    ({"key": (2, 7, 8)}, "^key: expected 4 dimensions"),
+    ({"value": (7, 6)}, "^value: expected 4 dimensions"),
+    ({"key": (3, 2, 7, 8)}, "^key: expected the query's batch size 2, got 3"),
+    ({"key": (2, 2, 7, 9)}, "^key: expected the query's head dim 8, got 9"),
+    ({"value": (2, 2, 6, 6)}, "^value: expected the key's batch, heads and length"),
+    ({"value": (2, 1, 7, 6)}, "^value: expected the key's batch, heads and length"),
+    ({"value": (1, 2, 7, 6)}, "^value: expected the key's batch, heads and length"),
+    ({"key": (2, 3, 7, 8), "value": (2, 3, 7, 6)}, "^query: expected heads to be a multiple of the 3"),
+    ({"key": (2, 8, 7, 8), "value": (2, 8, 7, 6)}, "^query: expected heads to be a multiple of the 8"),
+    ({"key": (2, 0, 7, 8), "value": (2, 0, 7, 6)}, "^query: expected heads to be a multiple of the 0"),
+    ({"query": (2, 4, 5, 0), "key": (2, 2, 7, 0)}, "^query: expected a head dim from 1 to 512, got 0"),
+    ({"query": (2, 4, 5, 513), "key": (2, 2, 7, 513)}, "^query: expected a head dim from 1 to 512, got 513"),
+    ({"value": (2, 2, 7, 0)}, "^value: expected a head dim from 1 to 512, got 0"),
+    ({"value": (2, 2, 7, 513)}, "^value: expected a head dim from 1 to 512, got 513"),
+]
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize(("changes", "message"), SHAPES)
+def test_shapes(device, bridge, changes, message, tensors):
+    shapes = {"query": QUERY, "key": KEY, "value": VALUE} | changes
+    inputs = [device.empty(s) if tensors else ones(*s) for s in shapes.values()]
+    refused(bridge, ValueError, message, pa.attention, *inputs)
+
+
+MASKINGS = [
+    (
+        {"causal": "yes"},
+        ValueError,
+        'causal: expected False, True, "bottom-right" or "top-left", got \'yes\'',
+    ),
+    ({"causal": 2}, ValueError, "causal: expected"),
+    ({"window": -1}, ValueError, "window: expected a number of keys >= 0"),
+    ({"window": (3, -1)}, ValueError, r"window \(right\): expected a number of keys >= 0"),
+    ({"window": (-2, None)}, ValueError, r"window \(left\): expected"),
+    ({"window": (1, 2, 3)}, ValueError, r"window: expected \(left, right\), got 3 values"),
+    ({"window": ()}, ValueError, "window: expected"),
+    ({"window": 1.5}, TypeError, "window: expected an integer, got 1.5"),
+    ({"window": (True, 1)}, TypeError, r"window \(left\): expected an integer, got True"),
+    ({"window": "all"}, TypeError, "window: expected an integer"),
+    ({"scale": NAN}, ValueError, "scale: expected a finite number .*, got nan"),
+    ({"scale": INF}, ValueError, "scale: expected a finite number .*, got inf"),
+    ({"scale": "1"}, TypeError, "scale: expected a number, got '1'"),
+    ({"scale": True}, TypeError, "scale: expected a number"),
+    ({"scale": 1j}, TypeError, "scale: expected a number"),
+    ({"scale": [1.0]}, TypeError, "scale: expected a number"),
+    ({"softcap": -1}, ValueError, "softcap: expected a number > 0, or None or 0"),
+    ({"softcap": NAN}, ValueError, "softcap: expected a finite number"),
+    ({"softcap": "x"}, TypeError, "softcap: expected a number"),
+    ({"layout": "BHDS"}, ValueError, 'layout: expected "BHSD" or "BSHD", got \'BHDS\''),
+    ({"layout": None}, ValueError, "layout: expected"),
+    (
+        {"mask": np.ones((5, 8), bool)},
+        ValueError,
+        r"mask: expected a shape that broadcasts to .*= \[2, 4, 5, 7\]",
+    ),
+    ({"mask": np.ones((3, 1, 1, 7), bool)}, ValueError, "mask: expected a shape"),
+    ({"mask": np.ones((1, 2, 4, 5, 7), bool)}, ValueError, "mask: expected a shape"),
+    ({"kv_lengths": [7]}, ValueError, r"kv_lengths: expected shape \[2\]"),
+    ({"kv_lengths": [[7, 7]]}, ValueError, r"kv_lengths: expected shape \[2\]"),
+    ({"kv_lengths": 7}, ValueError, r"kv_lengths: expected shape \[2\]"),
+    ({"kv_lengths": [7, 8]}, ValueError, "kv_lengths: expected values from 0 to the 7 keys"),
+    ({"kv_lengths": [-1, 7]}, ValueError, "kv_lengths: expected values from 0"),
+    ({"kv_lengths": [1.0, 7.0]}, TypeError, "kv_lengths: expected integers"),
+    ({"kv_lengths": [True, False]}, TypeError, "kv_lengths: expected integers"),
+    ({"kv_lengths": "77"}, TypeError, "kv_lengths: expected integers"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), MASKINGS)
+def test_maskings_of_attention(device, bridge, options, error, message):
+    refused(bridge, error, f"^{message}", pa.attention, ones(*QUERY), ones(*KEY), ones(*VALUE), **options)
+
+
+@pytest.mark.parametrize(("options", "error", "message"), MASKINGS)
+def test_maskings_of_weights(device, bridge, options, error, message):
+    lse = ones(2, 4, 5)
+    refused(bridge, error, f"^{message}", pa.attention_weights, ones(*QUERY), ones(*KEY), lse, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"), [m for m in MASKINGS if m[0].keys().isdisjoint({"mask", "kv_lengths"})]
+)
+def test_the_reference_refuses_the_same(options, error, message):
+    with pytest.raises(error, match=message):
+        pa.reference.attention(ones(*QUERY), ones(*KEY), ones(*VALUE), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask": np.ones((5, 7), int)}, "^mask: expected booleans .* or floats"),
+        ({"mask": np.full((5, 7), "a")}, "^mask: expected"),
+        ({"mask": np.full((5, 7), 1j)}, "^mask: expected"),
+    ],
+)
+def test_types_of_masks(device, bridge, options, message):
+    inputs = [device.empty(shape) for shape in (QUERY, KEY, VALUE)]
+    refused(bridge, TypeError, message, pa.attention, *inputs, **options, uploads=True)
+
+
+def test_tensors_of_wrong_types(device, bridge):
+    query, key, value = [device.empty(shape) for shape in (QUERY, KEY, VALUE)]
+    whole = device.empty(KEY, "int32")
+    refused(
+        bridge,
+        TypeError,
+        "^key: expected float32, float16 or bfloat16, got int32",
+        pa.attention,
+        query,
+        whole,
+        value,
+    )
+    whole = device.empty(QUERY, "bool")
+    refused(bridge, TypeError, "^query: expected float32", pa.attention, whole, key, value)
+    mask = device.empty((5, 7), "uint32")
+    refused(bridge, TypeError, "^mask: expected booleans", pa.attention, query, key, value, mask=mask)
+    lengths = device.empty((2,), "float32")
+    refused(
+        bridge,
+        TypeError,
+        "^kv_lengths: expected integers",
+        pa.attention,
+        query,
+        key,
+        value,
+        kv_lengths=lengths,
+    )
+
+
+@pytest.mark.parametrize("wrong", [None, "abc", [[1, 2], [3]], object(), {}])
+def test_things_that_are_no_arrays(device, bridge, wrong):
+    inputs = [ones(*QUERY), ones(*KEY), ones(*VALUE)]
+    for n, name in enumerate(("query", "key", "value")):
+        given = [*inputs[:n], wrong, *inputs[n + 1 :]]
+        refused(bridge, (TypeError, ValueError), f"^{name}: expected", pa.attention, *given)
+
+
+def test_integers_are_no_operands(device, bridge):
+    inputs = [ones(*QUERY, dtype=int), ones(*KEY), ones(*VALUE)]
+    refused(bridge, TypeError, "^query: expected float32", pa.attention, *inputs, uploads=True)
+
+
+def test_destroyed_tensors(device, bridge):
+    inputs = [device.empty(shape) for shape in (QUERY, KEY, VALUE)]
+    mask = device.empty((5, 7))
+    mask.destroy()
+    refused(bridge, ValueError, "^mask: the tensor was destroyed", pa.attention, *inputs, mask=mask)
+    inputs[1].destroy()
+    refused(bridge, ValueError, "^key: the tensor was destroyed", pa.attention, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": 1e39}, "scale: expected a finite number within"),
+        ({"scale": -1e300}, "scale: expected a finite number within"),
+        ({"softcap": 3e38}, "softcap: expected a finite number within"),
+        ({"softcap": 10**400}, "softcap: expected a finite number within"),
+        ({"scale": 1e20, "softcap": 1e-30}, "softcap: expected a number that float32 can divide"),
+    ],
+    ids=["scale", "negative scale", "softcap", "huge softcap", "tiny softcap"],
+)
+def test_numbers_that_single_precision_lacks(device, bridge, options, message):
+    inputs = [device.empty(shape) for shape in (QUERY, KEY, VALUE)]
+    refused(bridge, ValueError, f"^{message}", pa.attention, *inputs, **options)
+
+
+# pa.attention_weights
+
+SHOWN = [
+    ({"rows": 3}, TypeError, r"rows: expected a slice such as slice\(0, 64\), got 3"),
+    ({"rows": [1, 2]}, TypeError, "rows: expected a slice"),
+    ({"columns": None}, TypeError, "columns: expected a slice"),
+    ({"rows": slice(None, None, -1)}, ValueError, "rows: expected a positive step"),
+    ({"rows": slice(0, 3, 0)}, ValueError, "rows: expected a positive step"),
+    ({"rows": slice(0, 3, 0.5)}, TypeError, "rows: expected an integer"),
+    ({"columns": slice("a", 3)}, TypeError, "columns: expected a slice of integers"),
+    ({"columns": slice(1.5)}, TypeError, "columns: expected a slice of integers"),
+    ({"heads": 4}, ValueError, "heads: expected numbers from -4 to 3, got 4"),
+    ({"heads": [0, -5]}, ValueError, "heads: expected numbers from -4 to 3, got -5"),
+    ({"heads": 1.0}, TypeError, "heads: expected an integer"),
+    ({"heads": "0"}, TypeError, "heads: expected an integer"),
+    ({"heads": [True]}, TypeError, "heads: expected an integer"),
+    ({"size": 3}, ValueError, r"size: expected \(height, width\)"),
+    ({"size": (3,)}, ValueError, r"size: expected \(height, width\)"),
+    ({"size": (0, 3)}, ValueError, "size: expected at least 1"),
+    ({"size": (3, 2.5)}, TypeError, "size: expected an integer"),
+    ({"pool": "sum"}, ValueError, 'pool: expected "max" or "mean"'),
+    ({"colormap": "jet"}, ValueError, "colormap: expected one of"),
+    ({"color_scale": "cubic"}, ValueError, "color_scale: expected one of linear, sqrt, log"),
+    ({"color_max": 0}, ValueError, "color_max: expected a number > 0"),
+    ({"color_max": NAN}, ValueError, "color_max: expected a finite number"),
+    ({"color_max": "1"}, TypeError, "color_max: expected a number"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), SHOWN)
+def test_parts_of_weights(device, bridge, options, error, message):
+    inputs = [device.empty(QUERY), device.empty(KEY), device.empty((2, 4, 5))]
+    refused(bridge, error, f"^{message}", pa.attention_weights, *inputs, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "error", "message"),
+    [
+        ((2, 4, 6), "float32", ValueError, r"lse: expected \[B, Hq, Sq\] = \[2, 4, 5\], got \[2, 4, 6\]"),
+        ((2, 5, 4), "float32", ValueError, "lse: expected"),
+        ((4, 5), "float32", ValueError, "lse: expected"),
+        ((2, 4, 5), "float16", TypeError, "lse: expected float32, got float16"),
+        ((2, 4, 5), "int32", TypeError, "lse: expected float"),
+    ],
+)
+def test_lse_of_weights(device, bridge, shape, dtype, error, message):
+    inputs = [device.empty(QUERY), device.empty(KEY), device.empty(shape, dtype)]
+    refused(bridge, error, message, pa.attention_weights, *inputs)
+
+
+# pa.KVCache
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"batch": 0}, ValueError, "batch: expected at least 1, got 0"),
+        ({"kv_heads": -1}, ValueError, "kv_heads: expected at least 1"),
+        ({"capacity": 0}, ValueError, "capacity: expected at least 1"),
+        ({"capacity": 1.5}, TypeError, "capacity: expected an integer"),
+        ({"batch": True}, TypeError, "batch: expected an integer"),
+        ({"head_dim": 0}, ValueError, "head_dim: expected"),
+        ({"head_dim": 513}, ValueError, "head_dim: expected a head dim from 1 to 512, got 513"),
+        ({"value_head_dim": 0}, ValueError, "value_head_dim: expected"),
+        ({"value_head_dim": 513}, ValueError, "value_head_dim: expected a head dim from 1 to 512"),
+        ({"dtype": "int32"}, ValueError, "dtype: expected one of"),
+        ({"dtype": ("float32",)}, ValueError, "dtype: expected one dtype or a pair"),
+        ({"dtype": ("float32", "float64")}, ValueError, "dtype: expected one of"),
+        ({"dtype": None}, ValueError, "dtype: expected one of"),
+    ],
+)
+def test_caches(device, bridge, changes, error, message):
+    options = {"batch": 2, "kv_heads": 3, "capacity": 10, "head_dim": 8} | changes
+    refused(bridge, error, f"^{message}", pa.KVCache, **options)
+
+
+def test_a_cache_too_large_for_the_device(device, bridge):
+    refused(bridge, ValueError, "maxBufferSize", pa.KVCache, 1, 1, 1 << 30, 512)
+    assert device.memory_allocated() == 0
+
+
+@pytest.mark.parametrize("dtype", CACHE_DTYPES[:3])
+def test_dtypes_of_caches(device, dtype):
+    assert pa.KVCache(1, 1, 2, 4, dtype=dtype).keys.dtype == dtype
+    mixed = pa.KVCache(1, 1, 2, 4, dtype=(dtype, "float32"))
+    assert (mixed.keys.dtype, mixed.values.dtype) == (dtype, "float32")
+
+
+@pytest.fixture
+def cache(device):
+    cache = pa.KVCache(2, 3, 10, 8, value_head_dim=6)
+    cache.append(device.empty((2, 3, 4, 8)), device.empty((2, 3, 4, 6)))
+    device.flush()
+    device._bridge.programs.clear()
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            (2, 3, 4, 9),
+            (2, 3, 4, 6),
+            r"^key: expected \[2, 3, S >= 1, 8\] for this cache, got \[2, 3, 4, 9\]",
+        ),
+        ((1, 3, 4, 8), (1, 3, 4, 6), "^key: expected"),
+        ((2, 2, 4, 8), (2, 2, 4, 6), "^key: expected"),
+        ((2, 3, 0, 8), (2, 3, 0, 6), "^key: expected"),
+        ((3, 4, 8), (2, 3, 4, 6), "^key: expected"),
+        ((2, 3, 4, 8), (2, 3, 4, 8), r"^value: expected \[2, 3, S >= 1, 6\]"),
+        ((2, 3, 4, 8), (2, 3, 5, 6), "^value: expected the key's 4 positions"),
+    ],
+)
+def test_appends(device, bridge, cache, key, value, message):
+    refused(bridge, ValueError, message, cache.append, ones(*key), ones(*value))
+    assert cache.length == 4
+
+
+@pytest.mark.parametrize(("key", "value"), [("int32", "float32"), ("float32", "int32")])
+def test_types_of_appends(device, bridge, cache, key, value):
+    # Also when only the second of the two is wrong, nothing has been written.
+    tensors = device.empty((2, 3, 4, 8), key), device.empty((2, 3, 4, 6), value)
+    refused(bridge, TypeError, "^(key|value): expected float32", cache.append, *tensors)
+    assert cache.length == 4
+
+
+# pa.decode_attention
+
+DECODING = [
+    ((2, 3, 8), {}, ValueError, "query: expected 4 dimensions"),
+    ((1, 3, 1, 8), {}, ValueError, "key: expected the query's batch size 1, got 2"),
+    ((2, 4, 1, 8), {}, ValueError, "query: expected heads to be a multiple of the 3"),
+    ((2, 3, 1, 6), {}, ValueError, "key: expected the query's head dim 6, got 8"),
+    ((2, 3, 1, 8), {"splits": 0}, ValueError, 'splits: expected "auto" or a number from 1 to 1024, got 0'),
+    ((2, 3, 1, 8), {"splits": 1025}, ValueError, "splits: expected"),
+    ((2, 3, 1, 8), {"splits": 1.5}, TypeError, "splits: expected an integer"),
+    ((2, 3, 1, 8), {"splits": "many"}, TypeError, "splits: expected an integer"),
+    ((2, 3, 1, 8), {"splits": None}, TypeError, "splits: expected an integer"),
+    ((2, 3, 1, 8), {"window": -1}, ValueError, "window: expected"),
+    ((2, 3, 1, 8), {"scale": NAN}, ValueError, "scale: expected"),
+    ((2, 3, 1, 8), {"softcap": -2}, ValueError, "softcap: expected"),
+]
+
+
+@pytest.mark.parametrize("call", [pa.decode_attention, pa.decode_partials])
+@pytest.mark.parametrize(("shape", "options", "error", "message"), DECODING)
+def test_decoding(device, bridge, cache, call, shape, options, error, message):
+    refused(bridge, error, f"^{message}", call, ones(*shape), cache, **options)
+
+
+@pytest.mark.parametrize("call", [pa.decode_attention, pa.decode_partials])
+def test_caches_to_decode_from(device, bridge, cache, call):
+    query = ones(2, 3, 1, 8)
+    for wrong in (None, query, (query, query)):
+        refused(bridge, TypeError, "^cache: expected a KVCache, got", call, query, wrong)
+    refused(bridge, ValueError, "^cache: it is empty", call, query, pa.KVCache(2, 3, 10, 8))
+    whole = device.empty((2, 3, 1, 8), "int32")
+    refused(bridge, TypeError, "^query: expected float32", call, whole, cache)
+    cache.destroy()
+    refused(bridge, ValueError, "^cache: the tensor was destroyed", call, query, cache)
+
+
+# What is allowed
+
+
+@pytest.mark.parametrize(
+    ("window", "sides"),
+    [
+        (None, (None, None)), (3, (3, 3)), ((2, None), (2, None)), ([0, 5], (0, 5)), (np.int64(4), (4, 4)),
+        ((np.uint8(1), None), (1, None)),
+    ],
+)  # fmt: skip
+def test_windows(window, sides):
+    assert check_window(window) == sides
+
+
+def test_a_problem_in_numbers():
+    problem = resolve(QUERY, KEY, VALUE, causal=True, window=(4, 2))
+    assert (problem.batch, problem.heads, problem.kv_heads, problem.group) == (2, 4, 2, 2)
+    assert (problem.queries, problem.keys, problem.head_dim, problem.value_head_dim) == (5, 7, 8, 6)
+    assert problem.score_shape == (2, 4, 5, 7)
+    assert (problem.masking.window_left, problem.masking.window_right) == (4, 0)
+    assert problem.masking.scale == pytest.approx(8**-0.5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_lengths": np.array([3, 7], np.uint8)},
+        {"kv_lengths": (0, 7)},
+        {"mask": [True] * 7},
+        {"mask": np.float64(-1.5)},
+        {"softcap": 0},
+        {"softcap": None},
+        {"scale": np.float32(2)},
+        {"scale": 3},
+        {"window": (None, None)},
+        {"causal": None},
+    ],
+)
+def test_welcome_forms(device, bridge, options):
+    out = pa.attention(ones(*QUERY), ones(*KEY).tolist(), ones(*VALUE, dtype=np.float64), **options)
+    device.flush()
+    assert out.shape == (2, 4, 5, 6)
+    assert len(bridge.programs[-1]) == 1

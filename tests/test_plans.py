@@ -1,0 +1,542 @@
+"""What the attention kernels would dispatch: params, bindings, workgroups. On a recording bridge."""
+
+import asyncio
+import math
+
+import numpy as np
+import pytest
+
+import py_attn as pa
+from py_attn.gpu import device as gpu_device
+from py_attn.kernels import attention as attention_module
+from py_attn.kernels._tiles import Tile, choose_tile
+from py_attn.kernels.decode import choose_splits
+from tests.recording_bridge import LIMITS, RecordingBridge
+
+UNBOUNDED = 1 << 30
+LOG2_E = math.log2(math.e)
+
+
+def device_on(bridge):
+    return asyncio.run(gpu_device.request_device(bridge))
+
+
+def plan(device, call, *arguments, **options):
+    """The dispatches of one call as (shader, params by name, workgroups, buffers by name)."""
+    device.flush()
+    bridge = device._bridge
+    before = len(bridge.programs)
+    with device.record() as program:
+        call(*arguments, **options)
+    program.submit()
+    found = []
+    for recorded, launch in zip(program.dispatches, bridge.programs[before:][0], strict=True):
+        shader = recorded.shader
+        names = [binding.name for binding in shader.bindings]
+        found.append(
+            (
+                shader,
+                shader.params.unpack(launch.params),
+                launch.workgroups,
+                dict(zip(names, launch.buffers, strict=True)),
+            )
+        )
+    return found
+
+
+def attention_plan(device, *inputs, **options):
+    (found,) = plan(device, pa.attention, *inputs, **options)
+    return found
+
+
+@pytest.fixture
+def inputs(device):
+    """query [2, 4, 5, 8], key [2, 2, 7, 8] and value [2, 2, 7, 6]."""
+    return [device.empty(shape) for shape in ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 6))]
+
+
+# pa.attention
+
+
+def test_sizes_strides_and_bindings(device, inputs):
+    shader, params, workgroups, buffers = attention_plan(device, *inputs, return_lse=True)
+    assert shader.label == "attention/naive"
+    wanted = {
+        "batch": 2, "heads": 4, "group": 2, "queries": 5, "keys": 7, "rows": 40, "tiles": 0,
+        "query_first": 0, "key_first": 0, "value_first": 0,
+        "query_strides": [160, 40, 8, 1], "key_strides": [112, 56, 8, 1], "value_strides": [84, 42, 6, 1],
+        # The output's rows of 6 are 8 apart.
+        "out_strides": [160, 40, 8, 1], "mask_strides": [0, 0, 0, 0],
+        "window_left": UNBOUNDED, "window_right": UNBOUNDED, "top_left": 0, "empty_lse": -math.inf,
+    }  # fmt: skip
+    assert {name: params[name] for name in wanted} == wanted
+    assert params["query_scale"] == pytest.approx(LOG2_E / math.sqrt(8))
+    assert workgroups == (1, 1, 1)
+    assert list(buffers) == ["query", "key", "value", "out", "lse"]
+    assert [(offset, size) for _, offset, size in buffers.values()] == [
+        (0, 1280), (0, 896), (0, 672), (0, 1280), (0, 160),
+    ]  # fmt: skip
+    assert [handle for handle, *_ in buffers.values()][:3] == [t._storage.handle for t in inputs]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"causal": True}, (UNBOUNDED, 0, 0)),
+        ({"causal": "bottom-right"}, (UNBOUNDED, 0, 0)),
+        ({"causal": "top-left"}, (UNBOUNDED, 0, 1)),
+        ({"window": 3}, (3, 3, 0)),
+        ({"window": (3, 4)}, (3, 4, 0)),
+        ({"window": (None, 4)}, (UNBOUNDED, 4, 0)),
+        ({"window": (0, None)}, (0, UNBOUNDED, 0)),
+        ({"window": [2, 9], "causal": True}, (2, 0, 0)),
+        ({"window": 5, "causal": "top-left"}, (5, 0, 1)),
+        ({"window": 1 << 40}, (UNBOUNDED, UNBOUNDED, 0)),
+    ],
+)
+def test_windows(device, inputs, options, wanted):
+    _, params, *_ = attention_plan(device, *inputs, **options)
+    assert (params["window_left"], params["window_right"], params["top_left"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "query_scale", "score_scale"),
+    [
+        ({"scale": 0.5}, 0.5 * LOG2_E, 0),
+        ({"scale": -2}, -2 * LOG2_E, 0),
+        ({"scale": 0}, 0, 0),
+        ({"scale": np.float32(0.25), "softcap": None}, 0.25 * LOG2_E, 0),
+        ({"scale": 3.0, "softcap": 6}, 0.5, 6 * LOG2_E),
+        ({"scale": 3.0, "softcap": 0}, 3 * LOG2_E, 0),
+    ],
+)
+def test_scales(device, inputs, options, query_scale, score_scale):
+    _, params, *_ = attention_plan(device, *inputs, **options)
+    assert params["query_scale"] == pytest.approx(query_scale)
+    assert params["score_scale"] == pytest.approx(score_scale)
+
+
+def test_views_are_strides_and_offsets(device):
+    base = device.empty((3, 20, 4, 10))
+    query = base[1:, 2::3, :, 1:9].transpose(0, 2, 1, 3)
+    key = base[:2, :5, :2].transpose(0, 2, 1, 3)[..., 2:10]
+    shader, params, _, buffers = attention_plan(device, query, key, key)
+    assert params["query_strides"] == [800, 10, 120, 1]
+    assert params["query_first"] == 800 + 80 + 1
+    assert params["key_strides"] == [800, 10, 40, 1]
+    assert params["key_first"] == 2
+    assert (shader.constants["query_packed"], shader.constants["key_packed"]) == (False, False)
+    assert {handle for handle, *_ in list(buffers.values())[:3]} == {base._storage.handle}
+
+
+def test_axes_of_length_one_have_no_stride(device):
+    # Their strides must not decide over the packed reading.
+    query = device.empty((1, 1, 5, 7), pitch=9)[..., :4]
+    _, params, *_ = attention_plan(device, query, query, query)
+    assert params["query_strides"] == [0, 0, 9, 1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dim", "pitch", "binding"),
+    [
+        ("float32", 8, 8, "vec4<f32>"), ("float32", 6, 8, "f32"), ("float32", 8, 9, "f32"),
+        ("float16", 8, 8, "vec2<u32>"), ("bfloat16", 8, 12, "vec2<u32>"), ("float16", 5, 5, "u32"),
+    ],
+)  # fmt: skip
+def test_aligned_rows_are_read_four_at_a_time(device, dtype, dim, pitch, binding):
+    query = device.empty((1, 1, 5, dim), dtype, pitch=pitch)
+    shader, *_ = attention_plan(device, query, query, query)
+    assert shader.bindings[0].type == binding
+    assert shader.constants["query_packed"] == (binding in ("vec4<f32>", "vec2<u32>"))
+
+
+def test_layout_bshd_is_strides_only(device):
+    query, key = device.empty((2, 5, 4, 8)), device.empty((2, 7, 2, 8))
+    _, params, *_ = attention_plan(device, query, key, key, layout="BSHD")
+    assert (params["heads"], params["queries"], params["keys"], params["group"]) == (4, 5, 7, 2)
+    assert params["query_strides"] == [160, 8, 32, 1]
+    assert params["out_strides"] == [160, 8, 32, 1]
+    out = pa.attention(query, key, key, layout="BSHD")
+    assert out.shape == (2, 5, 4, 8)
+    assert out.is_contiguous
+
+
+def test_output_is_in_the_querys_dtype(device):
+    query, key = device.empty((1, 2, 5, 8), "bfloat16"), device.empty((1, 1, 7, 8), "float16")
+    out, lse = pa.attention(query, key, key, return_lse=True)
+    assert (out.dtype, out.shape, lse.dtype, lse.shape) == ("bfloat16", (1, 2, 5, 8), "float32", (1, 2, 5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ((), [0, 0, 0, 0]),
+        ((7,), [0, 0, 0, 1]),
+        ((5, 7), [0, 0, 7, 1]),
+        ((5, 1), [0, 0, 1, 0]),
+        ((1, 4, 1, 7), [0, 7, 0, 1]),
+        ((2, 1, 1, 1), [1, 0, 0, 0]),
+        ((2, 4, 5, 7), [140, 35, 7, 1]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["bool", "float32", "float16"])
+def test_masks_are_never_expanded(device, bridge, inputs, shape, strides, dtype):
+    mask = np.ones(shape, dtype)
+    before = device.memory_allocated()
+    shader, params, _, buffers = attention_plan(device, *inputs, mask=mask)
+    assert params["mask_strides"] == strides
+    assert buffers["mask"][2] == -(-max(mask.nbytes, 1) // 16) * 16
+    assert shader.constants["mask_kind"] == dtype
+    assert device.memory_allocated() == before
+
+
+def test_masks_may_be_views(device, inputs):
+    mask = device.empty((9, 10, 4), "bool")[2:9, ::2].transpose(2, 1, 0)
+    _, params, *_ = attention_plan(device, *inputs, mask=mask)
+    assert params["mask_strides"] == [0, 1, 8, 40]
+    assert params["mask_first"] == 80
+
+
+def test_lengths(device, bridge, inputs):
+    shader, params, _, buffers = attention_plan(device, *inputs, kv_lengths=[3, 7])
+    assert shader.constants["has_lengths"] is True
+    assert (params["lengths_first"], params["lengths_stride"]) == (0, 1)
+    assert np.frombuffer(bridge.memory[buffers["lengths"][0]], np.int32)[:2].tolist() == [3, 7]
+    given = device.tensor(np.array([9, 1, 9, 2], np.uint32))[1::2]
+    _, params, *_ = attention_plan(device, *inputs, kv_lengths=given)
+    assert (params["lengths_first"], params["lengths_stride"]) == (1, 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 0, 8), (0, 4, 5, 8)])
+def test_nothing_to_compute_dispatches_nothing(device, bridge, shape):
+    query = device.empty(shape)
+    key = device.empty((shape[0], 2, 7, 8))
+    out, lse = pa.attention(query, key, key, return_lse=True)
+    device.flush()
+    assert bridge.programs == []
+    assert out.shape == shape
+    assert lse.shape == shape[:3]
+
+
+def test_no_keys_is_something_to_compute(device):
+    # The output is zeros then, and somebody has to write them.
+    key = device.empty((2, 2, 0, 8))
+    _, params, workgroups, _ = attention_plan(device, device.empty((2, 4, 5, 8)), key, key)
+    assert params["keys"] == 0
+    assert workgroups == (1, 1, 1)
+
+
+# Workgroups and limits
+
+
+def test_grids_beyond_one_dimension(device):
+    query = device.empty((1, 1, 64 * 65_535 + 1, 1), "float16")
+    key = device.empty((1, 1, 1, 1), "float16")
+    _, params, (x, y, z), _ = attention_plan(device, query, key, key)
+    assert z == 1
+    assert max(x, y) <= 65_535
+    assert 65_536 <= x * y < 65_536 + y
+    assert params["rows"] == 64 * 65_535 + 1
+
+
+@pytest.mark.parametrize("workgroups", [1, 9, 10, 11, 99, 100])
+def test_any_grid_has_room_and_little_waste(workgroups):
+    device = device_on(RecordingBridge(maxComputeWorkgroupsPerDimension=10))
+    x, y, z = device.grid(workgroups, "query")
+    assert workgroups <= x * y * z < workgroups + y
+    assert max(x, y, z) <= 10
+
+
+def test_grids_beyond_all_dimensions_are_refused():
+    device = device_on(RecordingBridge(maxComputeWorkgroupsPerDimension=10))
+    with pytest.raises(ValueError, match="query: 101 workgroups needed, this device allows 100"):
+        device.grid(101, "query")
+
+
+def test_a_large_buffer_is_bound_in_part():
+    device = device_on(RecordingBridge(maxStorageBufferBindingSize=4096))
+    base = device.empty((10, 1, 100, 8))
+    view = base[7:8, :, 3:90]
+    _, params, _, buffers = attention_plan(device, view, view, view)
+    handle, offset, size = buffers["query"]
+    first = 4 * (7 * 800 + 3 * 8)
+    assert handle == base._storage.handle
+    assert offset % LIMITS["minStorageBufferOffsetAlignment"] == 0
+    assert offset + 4 * params["query_first"] == first
+    assert first + 4 * 87 * 8 <= offset + size <= base._storage.nbytes
+    assert size <= 4096
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_views_beyond_the_binding_limit_are_refused(name):
+    bridge = RecordingBridge(maxStorageBufferBindingSize=4096)
+    device = device_on(bridge)
+    small, large = device.empty((1, 1, 9, 8)), device.empty((1, 1, 300, 8))
+    key = large if name in ("key", "value") else small
+    arrays = {"query": small, "key": key, "value": key} | {name: large}
+    with pytest.raises(ValueError, match=r"(query|key): the view spans 9,600 bytes, this device binds 4,096"):
+        pa.attention(*arrays.values())
+    device.flush()
+    assert bridge.programs == []
+
+
+# Variants and tiles
+
+
+@pytest.mark.parametrize(
+    ("adapter", "variant", "chosen"),
+    [
+        ({"software": True, "subgroup_size": 4}, "auto", "naive"),
+        ({"software": False}, "auto", "tiled"),
+        ({"software": False, "subgroup_size": 4}, "auto", "subgroup"),
+        ({"software": False, "subgroup_size": 2}, "auto", "tiled"),
+        ({"software": True, "subgroup_size": 4}, "subgroup", "subgroup"),
+        ({"software": True}, "tiled", "tiled"),
+        ({"software": False, "subgroup_size": 32}, "naive", "naive"),
+        # Where not even the smallest tile has room, the simple kernel still has.
+        ({"software": False, "maxComputeWorkgroupStorageSize": 512}, "auto", "naive"),
+    ],
+)
+def test_variants(adapter, variant, chosen):
+    device = device_on(RecordingBridge(**adapter))
+    query = device.empty((1, 2, 100, 64))
+    shader, params, workgroups, _ = attention_plan(device, query, query, query, variant=variant)
+    assert shader.variant == chosen
+    assert params["tiles"] == (0 if chosen == "naive" else -(-100 // shader.constants["BQ"]))
+    assert workgroups[0] == (4 if chosen == "naive" else 2 * params["tiles"])
+
+
+@pytest.mark.parametrize(
+    ("adapter", "variant", "message"),
+    [
+        ({}, "subgroup", "variant: subgroup needs subgroups of 4 or more, which fake lacks"),
+        ({"subgroup_size": 2}, "subgroup", "variant: subgroup needs subgroups of 4 or more"),
+        (
+            {"subgroup_size": 32, "maxComputeWorkgroupStorageSize": 512},
+            "subgroup",
+            "variant: subgroup needs more workgroup memory",
+        ),
+        ({"maxComputeWorkgroupStorageSize": 512}, "tiled", "variant: tiled .* needs more workgroup memory"),
+        ({}, "matrix", "variant: matrix needs"),
+        ({}, "fast", "variant: expected one of auto, naive, tiled, subgroup, matrix, got 'fast'"),
+        ({}, None, "variant: expected one of"),
+    ],
+)
+def test_variants_that_the_adapter_lacks(adapter, variant, message):
+    bridge = RecordingBridge(**adapter)
+    device = device_on(bridge)
+    query = device.empty((1, 2, 100, 64))
+    with pytest.raises(ValueError, match=message):
+        pa.attention(query, query, query, variant=variant)
+    device.flush()
+    assert bridge.programs == []
+
+
+@pytest.mark.parametrize("memory", [16 << 10, 32 << 10, 48 << 10])
+@pytest.mark.parametrize("subgroup", [0, 4, 8, 32, 128])
+@pytest.mark.parametrize("software", [False, True])
+def test_tiles_fit_the_adapter(memory, subgroup, software):
+    limits = LIMITS | {"maxComputeWorkgroupStorageSize": memory}
+    for d4 in (1, 2, 8, 16, 17, 32, 64, 128):
+        for dv4 in (1, 3, 16, 32, 128):
+            for queries in (1, 7, 64, 4096):
+                tile = choose_tile(queries, d4, dv4, limits, subgroup, software)
+                if tile is None:
+                    assert dv4 > 32 or memory < 32 << 10
+                    continue
+                assert tile.workgroup_bytes(d4, dv4, subgroup > 0) <= memory
+                assert tile.tx * tile.ty <= limits["maxComputeInvocationsPerWorkgroup"]
+                assert tile.keys % (4 * tile.tx) == 0
+                assert tile.keys % tile.value_keys == 0
+                assert tile.value_keys % 4 == 0
+                assert tile.depth4 <= d4
+                if subgroup:
+                    # The row maximum goes through shuffles among tx neighbours.
+                    assert tile.tx <= subgroup
+                    assert subgroup % tile.tx == 0
+
+
+def test_head_dims_up_to_128_have_a_tile_everywhere():
+    for d4 in range(1, 33):
+        assert choose_tile(512, d4, d4, LIMITS, 0)
+        assert choose_tile(512, d4, d4, LIMITS, 4)
+
+
+def test_a_forced_tile_is_what_runs(device, inputs, monkeypatch):
+    tile = Tile(4, 2, 1, 16, 2, 4, True)
+    monkeypatch.setattr(attention_module, "choose_tile", lambda *_: tile)
+    shader, params, workgroups, _ = attention_plan(device, *inputs, variant="tiled")
+    assert shader.constants["BQ"] == 2
+    assert params["tiles"] == 3
+    assert workgroups == (2 * 4 * 3, 1, 1)
+
+
+# pa.attention_weights
+
+
+def test_weights_of_a_window(device, inputs):
+    query, key, _ = inputs
+    lse = device.empty((4, 5, 2)).transpose(2, 0, 1)
+    (found,) = plan(
+        device, pa.attention_weights, query, key, lse,
+        rows=slice(1, 5, 2), columns=slice(-3, None), heads=[3, -4], causal=True,
+    )  # fmt: skip
+    _, params, workgroups, buffers = found
+    wanted = {
+        "rows": 2, "row_begin": 1, "row_step": 2, "columns": 3, "column_begin": 4, "column_step": 1,
+        "width": 3, "height": 2, "chosen_heads": 2, "pictures": 4, "window_right": 0,
+        "lse_strides": [1, 10, 2, 0], "queries": 5, "keys": 7,
+    }  # fmt: skip
+    assert {name: params[name] for name in wanted} == wanted
+    assert workgroups == (4, 1, 1)
+    heads = device._bridge.memory[buffers["heads"][0]]
+    assert np.frombuffer(heads, np.uint32)[:2].tolist() == [3, 0]
+
+
+def test_weights_of_nothing(device, bridge, inputs):
+    query, key, _ = inputs
+    lse = device.empty((2, 4, 5))
+    for shown in (
+        {"rows": slice(5, 5)},
+        {"columns": slice(3, 1)},
+        {"heads": []},
+        {"rows": slice(9, 12), "size": (2, 2)},
+    ):
+        assert 0 in pa.attention_weights(query, key, lse, **shown).shape
+    device.flush()
+    assert bridge.programs == []
+
+
+def test_colours_and_thumbnails(device, inputs):
+    query, key, _ = inputs
+    lse = device.empty((2, 4, 5))
+    out = pa.attention_weights(query, key, lse, size=(100, 30), colormap="magma")
+    assert (out.shape, out.dtype) == ((2, 4, 100, 30), "uint32")
+    (found,) = plan(device, pa.attention_weights, query, key, lse, size=(100, 30), pool="mean")
+    shader, params, workgroups, _ = found
+    assert (params["width"], params["height"]) == (30, 100)
+    assert workgroups == (8 * 13 * 4, 1, 1)
+    assert shader.constants["pool"] == "mean"
+
+
+# KVCache and pa.decode_attention
+
+
+def slots_written(device, cache, count):
+    rows = device.empty((cache.batch, cache.kv_heads, count, cache.head_dim))
+    found = plan(device, cache.append, rows, rows)
+    assert [shader.name for shader, *_ in found] == ["cache_append"] * 2
+    params = found[0][1]
+    return [(params["first_slot"] + n) % params["capacity"] for n in range(params["count"])]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5, 8])
+@pytest.mark.parametrize("appends", [[3, 3, 3], [1] * 20, [8], [9], [20, 1], [5, 16, 2], [7, 8, 9, 1]])
+def test_a_ring_keeps_the_newest_in_order(device, capacity, appends):
+    cache = pa.KVCache(1, 1, capacity, 4)
+    slots, newest = {}, 0
+    for count in appends:
+        written = slots_written(device, cache, count)
+        assert len(set(written)) == min(count, capacity)
+        first = newest + count - len(written)
+        slots |= {slot: first + n for n, slot in enumerate(written)}
+        newest += count
+        assert cache.length == min(newest, capacity)
+        # Chronological order is slot (start + n) mod capacity.
+        held = [slots[(cache.start + n) % capacity] for n in range(cache.length)]
+        assert held == list(range(newest - cache.length, newest))
+
+
+def test_only_what_stays_is_written(device):
+    cache = pa.KVCache(1, 1, 4, 4)
+    rows = device.empty((1, 1, 11, 4))
+    (_, params, workgroups, _), _ = plan(device, cache.append, rows, rows)
+    assert params["source_first"] == 7 * 4
+    assert (params["count"], workgroups) == (4, (1, 1, 1))
+
+
+def test_cache_memory():
+    device = device_on(RecordingBridge())
+    cache = pa.KVCache(2, 3, 10, 5, value_head_dim=8, dtype=("float16", "float32"))
+    # Rows are padded to a multiple of 4 elements.
+    assert cache.nbytes == 2 * 3 * 10 * (8 * 2 + 8 * 4)
+    assert device.memory_allocated() == cache.nbytes
+    assert "length=0 of 10" in repr(cache)
+    cache.destroy()
+    assert device.memory_allocated() == 0
+
+
+@pytest.fixture
+def cache(device):
+    """3 KV heads, 100 of 128 positions."""
+    cache = pa.KVCache(2, 3, 128, 16, value_head_dim=8)
+    cache.append(device.empty((2, 3, 100, 16)), device.empty((2, 3, 100, 8)))
+    return cache
+
+
+def test_one_split_writes_the_result(device, cache):
+    (found,) = plan(device, pa.decode_attention, device.empty((2, 6, 1, 16)), cache, splits=1)
+    shader, params, workgroups, buffers = found
+    assert shader.name == "decode_split"
+    wanted = {"splits": 1, "split_keys": 100, "first_key": 0, "start": 0, "capacity": 128, "keys": 100,
+              "kv_heads": 3, "group": 2, "chunks": 1, "window_right": 0}  # fmt: skip
+    assert {name: params[name] for name in wanted} == wanted
+    assert workgroups == (6, 1, 1)
+    assert list(buffers) == ["query", "key", "value", "out"]
+    # Both heads of a group share a workgroup, so that keys and values are read once.
+    assert shader.constants["ROWS"] == 2
+
+
+def test_splits_are_combined(device, cache):
+    query = device.empty((2, 6, 1, 16))
+    split, reduce = plan(device, pa.decode_attention, query, cache, splits=7, return_lse=True)
+    assert [shader.name for shader, *_ in (split, reduce)] == ["decode_split", "decode_reduce"]
+    assert (split[1]["splits"], split[1]["split_keys"]) == (7, 15)
+    assert split[2] == (2 * 3 * 7, 1, 1)
+    assert reduce[1] == {"rows": 12, "splits": 7, "empty_lse": -math.inf}
+    assert split[3]["out"][0] == reduce[3]["partial_out"][0]
+    assert split[3]["lse"][0] == reduce[3]["partial_lse"][0]
+    partial, lse = pa.decode_partials(query, cache, splits=7)
+    assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
+
+
+def test_splits_are_not_more_than_the_keys(device, cache):
+    partial, _ = pa.decode_partials(device.empty((2, 6, 1, 16)), cache, splits=1000)
+    assert partial.shape == (2, 6, 1, 100, 8)
+    partial, _ = pa.decode_partials(device.empty((2, 6, 1, 16)), cache, splits=1000, window=(9, None))
+    assert partial.shape == (2, 6, 1, 10, 8)
+
+
+@pytest.mark.parametrize(
+    ("queries", "window", "first"), [(1, 9, 90), (3, (9, None), 88), (1, 0, 99), (1, 500, 0), (5, None, 0)]
+)
+def test_a_window_shortens_the_walk(device, cache, queries, window, first):
+    (found,) = plan(
+        device, pa.decode_attention, device.empty((2, 6, queries, 16)), cache, window=window, splits=1
+    )
+    assert found[1]["first_key"] == first
+    assert found[1]["split_keys"] == 100 - first
+
+
+def test_no_queries(device, bridge, cache):
+    for window in (None, 0):
+        out, lse = pa.decode_attention(device.empty((2, 6, 0, 16)), cache, window=window, return_lse=True)
+        assert out.shape == (2, 6, 0, 8)
+        assert lse.shape == (2, 6, 0)
+
+
+@pytest.mark.parametrize(("keys", "workgroups"), [(1, 1), (127, 1), (1024, 1), (1 << 20, 8), (1 << 20, 5000)])
+@pytest.mark.parametrize("software", [True, False])
+def test_split_counts(keys, workgroups, software):
+    splits = choose_splits(keys, workgroups, software)
+    assert 1 <= splits <= 1024
+    assert splits == 1 or keys // splits >= 128
+    assert software or splits > 1 or workgroups > 1 or keys < 256
+
+
+def test_many_heads_of_a_group_are_cut_into_chunks(device):
+    cache = pa.KVCache(1, 1, 8, 512)
+    cache.append(device.empty((1, 1, 3, 512)), device.empty((1, 1, 3, 512)))
+    (found,) = plan(device, pa.decode_attention, device.empty((1, 40, 2, 512)), cache, splits=1)
+    shader, params, workgroups, _ = found
+    assert params["chunks"] == -(-80 // shader.constants["ROWS"]) == workgroups[0]

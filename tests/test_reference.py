@@ -1,0 +1,279 @@
+"""The float64 reference against closed forms, and against itself where two ways must agree."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import py_attn as pa
+from py_attn.reference import attention, attention_weights, decode_attention, pool
+
+TIGHT = {"rtol": 0, "atol": 1e-12}
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def qkv(seed=1, batch=2, heads=4, kv_heads=2, queries=5, keys=9, dim=6, value_dim=3):
+    return (
+        normal(seed, batch, heads, queries, dim),
+        normal(seed + 1, batch, kv_heads, keys, dim),
+        normal(seed + 2, batch, kv_heads, keys, value_dim),
+    )
+
+
+def test_equal_scores_give_the_mean():
+    query, key, value = qkv(heads=2)
+    for q, k in ((np.zeros_like(query), key), (query, np.ones_like(key)), (query, np.zeros_like(key))):
+        out, lse = attention(q, k, value, scale=0.5, return_lse=True)
+        np.testing.assert_allclose(
+            out, np.broadcast_to(value.mean(axis=2, keepdims=True), out.shape), **TIGHT
+        )
+        np.testing.assert_allclose(lse, np.log(9) + 0.5 * (q @ k.swapaxes(-1, -2))[..., 0], **TIGHT)
+
+
+def test_one_key_gives_its_value():
+    query, key, value = qkv(heads=2, keys=1)
+    out, lse = attention(query, key, value, return_lse=True)
+    np.testing.assert_array_equal(out, np.broadcast_to(value, out.shape))
+    np.testing.assert_allclose(lse, (query @ key.swapaxes(-1, -2))[..., 0] / np.sqrt(6), **TIGHT)
+
+
+def test_a_huge_score_selects_its_value():
+    key = np.eye(6)[None, None]
+    value = normal(3, 1, 1, 6, 4)
+    out = attention(1e4 * key, key, value)
+    np.testing.assert_array_equal(out, value)
+    out = attention(-1e4 * key, key, value, scale=-1.0)
+    np.testing.assert_array_equal(out, value)
+
+
+def test_two_scores_by_hand():
+    query, key = np.ones((1, 1, 1, 1)), np.array([np.log(3), 0.0]).reshape(1, 1, 2, 1)
+    value = np.array([10.0, 2.0]).reshape(1, 1, 2, 1)
+    out, lse = attention(query, key, value, return_lse=True)
+    assert out.item() == pytest.approx(8.0)
+    assert lse.item() == pytest.approx(np.log(4))
+    np.testing.assert_allclose(attention_weights(query, key), [[[[0.75, 0.25]]]])
+
+
+def test_weights_are_the_ones_that_weigh_the_values():
+    query, key, value = qkv()
+    options = {"causal": True, "window": (3, None), "softcap": 2.0}
+    weights = attention_weights(query, key, **options)
+    np.testing.assert_allclose(weights.sum(-1), 1, **TIGHT)
+    np.testing.assert_allclose(
+        weights @ np.repeat(value, 2, axis=1), attention(query, key, value, **options), **TIGHT
+    )
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (5, 9), (9, 5), (1, 9)])
+@pytest.mark.parametrize("causal", [True, "bottom-right", "top-left"])
+def test_causal_is_a_loop_over_prefixes(queries, keys, causal):
+    query, key, value = qkv(queries=queries, keys=keys)
+    out, lse = attention(query, key, value, causal=causal, return_lse=True)
+    for i in range(queries):
+        last = i + 1 if causal == "top-left" else i + 1 + keys - queries
+        last = min(max(last, 0), keys)
+        expected, expected_lse = attention(
+            query[:, :, i : i + 1], key[:, :, :last], value[:, :, :last], return_lse=True
+        )
+        np.testing.assert_allclose(out[:, :, i : i + 1], expected, **TIGHT)
+        np.testing.assert_allclose(lse[:, :, i : i + 1], expected_lse, **TIGHT)
+
+
+sides = st.none() | st.integers(0, 12)
+
+
+@given(
+    queries=st.integers(1, 10),
+    keys=st.integers(0, 10),
+    left=sides,
+    right=sides,
+    causal=st.sampled_from((False, True, "top-left")),
+    lengths=st.none() | st.lists(st.integers(0, 10), min_size=2, max_size=2),
+)
+def test_windows_and_lengths_are_bool_masks(queries, keys, left, right, causal, lengths):
+    query, key, value = qkv(queries=queries, keys=keys)
+    if lengths is not None:
+        lengths = [min(n, keys) for n in lengths]
+    mask = np.zeros((2, 1, queries, keys), bool)
+    for b in range(2):
+        length = keys if lengths is None else lengths[b]
+        for i in range(queries):
+            position = i if causal == "top-left" else i + length - queries
+            for j in range(length):
+                distance = j - position
+                mask[b, 0, i, j] = (
+                    (left is None or -distance <= left)
+                    and (right is None or distance <= right)
+                    and (not causal or distance <= 0)
+                )
+    got = attention(
+        query, key, value, causal=causal, window=(left, right), kv_lengths=lengths, return_lse=True
+    )
+    expected = attention(query, key, value, mask=mask, return_lse=True)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, **TIGHT)
+
+
+def test_one_number_is_both_sides_of_a_window():
+    query, key, value = qkv()
+    np.testing.assert_array_equal(
+        attention(query, key, value, window=2), attention(query, key, value, window=(2, 2))
+    )
+
+
+def test_softcap_has_two_limits():
+    query, key, value = qkv()
+    plain = attention(query, key, value)
+    np.testing.assert_array_equal(attention(query, key, value, softcap=0), plain)
+    np.testing.assert_array_equal(attention(query, key, value, softcap=None), plain)
+    # A large cap does nothing, a small one leaves only the signs of the scores, which then hardly matter.
+    np.testing.assert_allclose(attention(query, key, value, softcap=1e8), plain, **TIGHT)
+    mean = np.repeat(value.mean(axis=2, keepdims=True), 2, axis=1)
+    np.testing.assert_allclose(
+        attention(query, key, value, softcap=1e-9), np.broadcast_to(mean, plain.shape), atol=1e-8
+    )
+
+
+def test_softcap_by_hand():
+    query, key = np.full((1, 1, 1, 1), 2.0), np.array([1.0, -3.0]).reshape(1, 1, 2, 1)
+    value = np.array([1.0, 0.0]).reshape(1, 1, 2, 1)
+    out = attention(query, key, value, scale=0.5, softcap=3.0, mask=np.array([0.0, 0.25]))
+    gap = 3 * np.tanh(1 / 3) - (3 * np.tanh(-3 / 3) + 0.25)
+    assert out.item() == pytest.approx(1 / (1 + np.exp(-gap)))
+
+
+def test_grouped_heads_are_repeated_heads():
+    query, key, value = qkv(heads=6, kv_heads=2)
+    repeated = [np.repeat(x, 3, axis=1) for x in (key, value)]
+    np.testing.assert_allclose(attention(query, key, value), attention(query, *repeated), **TIGHT)
+
+
+def test_rows_that_see_nothing_are_zeros():
+    query, key, value = qkv()
+    mask = np.ones((5, 9), bool)
+    mask[2] = False
+    bias = np.where(mask, 0, -np.inf)
+    for hidden in (mask, bias):
+        out, lse = attention(query, key, value, mask=hidden, return_lse=True)
+        assert (out[:, :, 2] == 0).all()
+        assert np.isneginf(lse[:, :, 2]).all()
+        assert np.isfinite(np.delete(lse, 2, axis=2)).all()
+        assert (attention_weights(query, key, mask=hidden)[:, :, 2] == 0).all()
+    out, lse = attention(query, key[:, :, :0], value[:, :, :0], return_lse=True)
+    assert (out == 0).all()
+    assert np.isneginf(lse).all()
+    # Four queries before the first key of five.
+    out, lse = attention(key[:, [0, 1]], key[:, :, :5], value[:, :, :5], causal=True, return_lse=True)
+    assert np.isneginf(lse[:, :, :4]).all()
+    assert np.isfinite(lse[:, :, 4:]).all()
+
+
+def test_lengths_are_slices():
+    query, key, value = qkv()
+    for causal in (False, True):
+        out = attention(query, key, value, kv_lengths=[4, 9], causal=causal)
+        for b, n in enumerate((4, 9)):
+            part = (slice(b, b + 1),)
+            expected = attention(query[part], key[part][:, :, :n], value[part][:, :, :n], causal=causal)
+            np.testing.assert_allclose(out[part], expected, **TIGHT)
+
+
+def test_where_the_queries_stand():
+    query, key, value = qkv(queries=4, keys=9)
+    # Bottom-right: the last rows of the square problem.
+    whole = np.concatenate([normal(7, 2, 4, 5, 6), query], axis=2)
+    np.testing.assert_allclose(
+        attention(query, key, value, causal=True),
+        attention(whole, key, value, causal=True)[:, :, 5:],
+        **TIGHT,
+    )
+    # Top-left: the first ones.
+    whole = np.concatenate([query, normal(7, 2, 4, 5, 6)], axis=2)
+    np.testing.assert_allclose(
+        attention(query, key, value, causal="top-left"),
+        attention(whole, key, value, causal=True)[:, :, :4],
+        **TIGHT,
+    )
+
+
+def test_decoding_is_the_end_of_causal_attention():
+    query, key, value = qkv(queries=9, keys=9)
+    whole = attention(query, key, value, causal=True, window=(4, None), softcap=3.0)
+    for count in (1, 3):
+        out, lse = decode_attention(
+            query[:, :, -count:], key, value, window=(4, None), softcap=3.0, return_lse=True
+        )
+        np.testing.assert_allclose(out, whole[:, :, -count:], **TIGHT)
+        assert lse.shape == (2, 4, count)
+
+
+def test_masks_broadcast_and_add():
+    query, key, _ = qkv()
+    bias = normal(8, 4, 1, 9)
+    s = query @ np.repeat(key, 2, axis=1).swapaxes(-1, -2) / np.sqrt(6) + bias
+    p = np.exp(s) / np.exp(s).sum(-1, keepdims=True)
+    np.testing.assert_allclose(attention_weights(query, key, mask=bias), p, **TIGHT)
+
+
+def test_layouts():
+    query, key, value = qkv()
+    swapped = [x.swapaxes(1, 2) for x in (query, key, value)]
+    out, lse = attention(query, key, value, return_lse=True)
+    got, got_lse = attention(*swapped, layout="BSHD", return_lse=True)
+    np.testing.assert_array_equal(got, out.swapaxes(1, 2))
+    np.testing.assert_array_equal(got_lse, lse)
+    np.testing.assert_array_equal(
+        attention_weights(*swapped[:2], layout="BSHD"), attention_weights(query, key)
+    )
+
+
+def test_adding_a_constant_to_all_scores_changes_only_the_lse():
+    query, key, value = qkv()
+    out, lse = attention(query, key, value, return_lse=True)
+    shifted, shifted_lse = attention(query, key, value, mask=np.full((1,), 500.0), return_lse=True)
+    np.testing.assert_allclose(shifted, out, **TIGHT)
+    np.testing.assert_allclose(shifted_lse, lse + 500, rtol=1e-14)
+
+
+def test_single_precision_is_single_precision_all_the_way():
+    query, key, value = qkv()
+    out, lse = attention(
+        query, key, value, softcap=3.0, mask=normal(4, 9), return_lse=True, compute_dtype=np.float32
+    )
+    assert out.dtype == lse.dtype == np.float32
+    exact = attention(query, key, value, softcap=3.0, mask=normal(4, 9))
+    error = np.abs(out - exact).max()
+    assert 1e-9 < error < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["max", "mean"])
+@given(
+    rows=st.integers(1, 20), columns=st.integers(1, 20), height=st.integers(1, 25), width=st.integers(1, 25)
+)
+def test_pooling(mode, rows, columns, height, width):
+    weights = normal(rows, 2, rows, columns)
+    cells = pool(weights, (height, width), mode)
+    assert cells.shape == (2, height, width)
+    for y in {0, height // 2, height - 1}:
+        for x in {0, width // 2, width - 1}:
+            top, left = int(np.floor(y * rows / height)), int(np.floor(x * columns / width))
+            bottom = max(top + 1, int(np.ceil((y + 1) * rows / height - 1e-12)))
+            right = max(left + 1, int(np.ceil((x + 1) * columns / width - 1e-12)))
+            part = weights[:, top:bottom, left:right]
+            expected = part.max(axis=(1, 2)) if mode == "max" else part.mean(axis=(1, 2))
+            np.testing.assert_allclose(cells[:, y, x], expected, **TIGHT)
+
+
+def test_pooling_to_the_same_size_changes_nothing():
+    weights = normal(3, 2, 4, 7)
+    np.testing.assert_array_equal(pool(weights, (4, 7)), weights)
+    # Larger than the map: cells repeat.
+    np.testing.assert_array_equal(pool(weights, (8, 14)), weights.repeat(2, axis=1).repeat(2, axis=2))
+
+
+def test_it_is_part_of_the_package():
+    assert pa.reference.attention is attention
