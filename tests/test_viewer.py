@@ -10,7 +10,8 @@ import pytest
 from py_attn import reference
 from py_attn.colormaps import table
 from py_attn.viewer import Viewer
-from py_attn.viewer.engines import ReferenceEngine, Style
+from py_attn.viewer.engines import ReferenceEngine, Style, row_step
+from py_attn.viewer.gpu_engine import GPUEngine
 from py_attn.viewer.measure import compare, rows_of, sampled_rows
 from py_attn.viewer.pooling import pool
 from py_attn.viewer.source import Masking
@@ -81,7 +82,7 @@ def test_wrong_shapes_are_named(shape, message):
 
 
 def test_the_reference_engine_has_a_limit(viewer):
-    with pytest.raises(ValueError, match="the numpy engine goes up to 2,048"):
+    with pytest.raises(ValueError, match="the numpy reference goes up to 2,048"):
         call(viewer, "open_synthetic", **{**SMALL, "length": 4096})
 
 
@@ -263,3 +264,17 @@ def test_without_webgpu_it_says_why():
     assert "navigator.gpu" in answer["reason"]
     assert answer["variants"] == ["numpy"]
     assert set(answer["versions"]) == {"py_attn", "python", "numpy"}
+
+
+def test_pictures_of_very_many_weights_look_at_some_rows():
+    part = slice(0, 16_384)
+    assert row_step(slice(0, 4096), slice(0, 4096), 100) == 1
+    assert row_step(part, part, 512) == 8
+    assert row_step(slice(0, 10), part, 10) == 1
+
+
+def test_a_software_adapter_is_not_given_minutes_of_work(device):
+    engine = GPUEngine(device)
+    engine.check(8, 2048, 64)
+    with pytest.raises(ValueError, match="would keep this software adapter busy for minutes"):
+        engine.check(8, 16_384, 64)

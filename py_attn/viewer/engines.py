@@ -16,6 +16,9 @@ from py_attn.viewer.source import Array, Layer, Masking
 #: numpy in WebAssembly needs seconds for more than this.
 MAX_REFERENCE_LENGTH = 2048
 
+#: A picture pooled from more weights than this (4,096²) looks at four rows for each of its own.
+MAX_POOLED_WEIGHTS = 1 << 24
+
 
 @dataclass(frozen=True)
 class Style:
@@ -26,11 +29,21 @@ class Style:
     pool: Literal["max", "mean"] = "max"
 
 
+def row_step(rows: slice, columns: slice, cells: int) -> int:
+    """1; or n, to look at every n-th row, where ``cells`` rows of a picture stand for too many weights."""
+    count = rows.stop - rows.start
+    weights = count * (columns.stop - columns.start)
+    return 1 if weights <= MAX_POOLED_WEIGHTS else max(1, count // (4 * cells))
+
+
 class Engine(Protocol):
     """Where weights come from."""
 
     name: str
-    max_length: int
+
+    def check(self, heads: int, length: int, head_dim: int) -> None:
+        """Raise ValueError for an input that would take minutes."""
+        ...
 
     async def weights(
         self, layer: Layer, masking: Masking, heads: list[int], rows: slice, columns: slice
@@ -56,14 +69,20 @@ class ReferenceEngine:
     """numpy, in float32 and row by row: slow, and right."""
 
     name = "numpy"
-    max_length = MAX_REFERENCE_LENGTH
+
+    def check(self, heads: int, length: int, head_dim: int) -> None:
+        """Raise ValueError beyond :data:`MAX_REFERENCE_LENGTH`."""
+        if length > MAX_REFERENCE_LENGTH:
+            raise ValueError(
+                f"length: the numpy reference goes up to {MAX_REFERENCE_LENGTH:,} here, got {length:,}"
+            )
 
     async def weights(
         self, layer: Layer, masking: Masking, heads: list[int], rows: slice, columns: slice
     ) -> Array:
         """Probabilities [heads, rows, columns], float32."""
         group = layer.query.shape[1] // layer.key.shape[1]
-        bias = masking.rows(np.arange(rows.start, rows.stop), layer.key.shape[2])
+        bias = masking.rows(np.arange(layer.query.shape[2])[rows], layer.key.shape[2])
         found: list[npt.NDArray[Any]] = []
         for head in heads:
             mask = None if bias is None else bias[:, head : head + 1] if bias.shape[1] > 1 else bias

@@ -13,6 +13,9 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.viewer.engines import Style
 from py_attn.viewer.source import Array, Layer, Masking
 
+#: About half a minute of a software adapter on two cores.
+SOFTWARE_FLOP = 4e10
+
 
 @dataclass(frozen=True)
 class Uploaded:
@@ -29,10 +32,18 @@ class GPUEngine:
     """:func:`py_attn.attention_weights` on one device."""
 
     name = "webgpu"
-    max_length = 32_768
 
     def __init__(self, device: pa.Device) -> None:
         self.device = device
+
+    def check(self, heads: int, length: int, head_dim: int) -> None:
+        """Raise ValueError for what would keep a software adapter busy for minutes."""
+        work = 4.0 * heads * length**2 * head_dim
+        if self.device.info.software and work > SOFTWARE_FLOP:
+            raise ValueError(
+                f"length: {heads} heads of {length:,} × {length:,} with head dim {head_dim} would keep this "
+                "software adapter busy for minutes; make fewer heads, a smaller head dim or a shorter input"
+            )
 
     def upload(self, layer: Layer, masking: Masking) -> Uploaded:
         """The layer on the device; uploaded, and its LSE computed, the first time."""

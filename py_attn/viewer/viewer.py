@@ -15,7 +15,7 @@ from py_attn.kernels.attention import device_variants
 from py_attn.models.sample import load_sample
 from py_attn.viewer.console import Console
 from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
-from py_attn.viewer.engines import Engine, ReferenceEngine, Style
+from py_attn.viewer.engines import Engine, ReferenceEngine, Style, row_step
 from py_attn.viewer.gpu_engine import GPUEngine
 from py_attn.viewer.measure import measure, measure_reference
 from py_attn.viewer.source import Layer, Source
@@ -69,7 +69,6 @@ class Viewer:
             "features": [],
             "software": False,
             "variants": ["numpy"],
-            "maxLength": self.engine.max_length,
             "versions": {
                 "py_attn": pa.__version__,
                 "python": platform.python_version(),
@@ -89,7 +88,6 @@ class Viewer:
             "features": sorted(info.features),
             "software": info.software,
             "variants": device_variants(self.device),
-            "maxLength": self.engine.max_length,
         }
 
     # what is being looked at
@@ -132,12 +130,9 @@ class Viewer:
 
     async def open_synthetic(self, **shape: Any) -> dict[str, Any]:
         """Show made-up input; arguments as :func:`py_attn.viewer.synthetic.synthetic`."""
-        length = int(shape.get("length", 0))
-        if length > self.engine.max_length:
-            raise ValueError(
-                f"length: the {self.engine.name} engine goes up to {self.engine.max_length:,}, got {length:,}"
-            )
-        return self._open(synthetic(**shape))
+        source = synthetic(**shape)
+        self.engine.check(source.heads, source.length, source.head_dim)
+        return self._open(source)
 
     def _open(self, source: Source) -> dict[str, Any]:
         self.source, self._decode = source, None
@@ -150,16 +145,23 @@ class Viewer:
         source, chosen = self._layer(layer)
         everything = slice(0, source.length)
         cells = min(size, source.length)
+        step = row_step(everything, everything, cells)
         pixels = await self.engine.image(
             chosen,
             source.masking,
             list(range(source.heads)),
-            everything,
+            slice(0, source.length, step),
             everything,
             (cells, cells) if cells < source.length else None,
             Style(**style),
         )
-        return {"layer": layer, "heads": source.heads, "size": cells, "rgba": pixels.reshape(-1)}
+        return {
+            "layer": layer,
+            "heads": source.heads,
+            "size": cells,
+            "step": step,
+            "rgba": pixels.reshape(-1),
+        }
 
     async def window(
         self, layer: int, head: int, rows: list[int], columns: list[int], size: list[int], **style: Any
@@ -169,15 +171,23 @@ class Viewer:
         Returns
         -------
         dict
-            ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns`` and ``exact``:
-            whether every cell is one weight.
+            ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns``; ``exact``: whether
+            every cell is one weight; ``step``: 1, or n where only every n-th row was looked at.
         """
         source, chosen = self._layer(layer)
         r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
         full = (r.stop - r.start, c.stop - c.start)
         cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
+        exact = cells == full
+        step = 1 if exact else row_step(r, c, cells[0])
         pixels = await self.engine.image(
-            chosen, source.masking, [head], r, c, cells if cells != full else None, Style(**style)
+            chosen,
+            source.masking,
+            [head],
+            slice(r.start, r.stop, step),
+            c,
+            None if exact else cells,
+            Style(**style),
         )
         return {
             "rgba": pixels.reshape(-1),
@@ -185,7 +195,8 @@ class Viewer:
             "width": cells[1],
             "rows": [r.start, r.stop],
             "columns": [c.start, c.stop],
-            "exact": cells == full,
+            "exact": exact,
+            "step": step,
         }
 
     async def row(self, layer: int, head: int, query: int, links: int = 8) -> dict[str, Any]:

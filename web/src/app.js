@@ -18,6 +18,7 @@ import { isDark, toggleTheme, watchTheme } from './theme.js';
 
 const SAMPLE = 'sample/minilm.npz';
 const MODEL_FILES = ['minilm/model.safetensors', 'minilm/vocab.txt'];
+const REPEATED_LOSS_MS = 20_000;
 const HAD_MODEL = 'py-attn.model';
 /** Where the page begins: the head of the sample that finds whom “it” means. */
 const FIRST_LOOK = { layer: 5, head: 11, query: 9, key: 2 };
@@ -130,14 +131,24 @@ export function mountApp(element, runtime) {
     banner.show('info', 'Python is back.', 'The console begins anew; your text was kept.');
   }
 
+  let lostAt = -Infinity;
+
   /** @param {string} reason */
   async function recover(reason) {
+    // What takes the GPU down again and again is not tried a third time.
+    const again = performance.now() - lostAt < REPEATED_LOSS_MS;
+    lostAt = performance.now();
     hasModel = false;
     python.setReady(false);
     banner.show('warn', 'The GPU was lost', `(${reason}). Asking for a new one; your input is kept.`);
     try {
       const info = await runtime.renew();
       await begin(info);
+      if (again) {
+        open(await runtime.open('open_sample', SAMPLE));
+        banner.show('warn', 'The GPU was lost twice in a row.', 'The sample is shown instead of your input, which may be too much for it.');
+        return;
+      }
       await reopen();
       banner.show('info', 'A new GPU device is here.', 'Everything was computed again from your input.');
     } catch (error) {

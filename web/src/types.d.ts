@@ -17,6 +17,7 @@ export interface Overview {
   layer: number;
   heads: number;
   size: number;
+  step: number;
   rgba: Uint8Array<ArrayBuffer>;
 }
 
@@ -27,6 +28,7 @@ export interface MapWindow {
   rows: [number, number];
   columns: [number, number];
   exact: boolean;
+  step: number;
 }
 
 export interface Row {

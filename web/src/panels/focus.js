@@ -52,6 +52,7 @@ export function mountFocus(element, api, store) {
     },
     ['rocket', 'magma', 'viridis'].map((name) => h('option', { value: name }, name)),
   );
+  const sampling = h('p', { class: 'muted small', hidden: true });
   const strip = h('canvas', { class: 'legend-strip', width: 256, height: 1 });
   const ticks = h('div', { class: 'legend-ticks' });
   const legend = h('figure', { class: 'legend', 'aria-label': 'Colour legend: weight from 0 to 1' }, strip, ticks);
@@ -62,6 +63,7 @@ export function mountFocus(element, api, store) {
     box,
     inspector,
     h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
+    sampling,
     h(
       'p',
       { class: 'muted small' },
@@ -93,6 +95,8 @@ export function mountFocus(element, api, store) {
       putPixels(canvas, answer.rgba, answer.width, answer.height);
       map.setPicture({ canvas, rows: answer.rows, columns: answer.columns });
       pooling.classList.toggle('inactive', answer.exact);
+      sampling.hidden = answer.step === 1;
+      sampling.textContent = `At this distance one of every ${answer.step} rows is looked at; zoom in for all of them.`;
       box.dataset.shown = `${sourceNumber}/${layer}/${head}`;
     },
     (error) => {

@@ -52,7 +52,7 @@ export function mountInput(element, store, actions) {
   const synthetic = h('div', { hidden: true });
   const sentence = h('div', { class: 'sentence-box' }, form);
   fill(element, mode, sentence, synthetic, h('div', { class: 'input-foot' }, loading, message));
-  const synthForm = mountSynthetic(synthetic, store, (shape) => void run(() => actions.openSynthetic(shape)));
+  const synthForm = mountSynthetic(synthetic, (shape) => void run(() => actions.openSynthetic(shape)));
 
   let sample = '';
   /** @type {ReturnType<typeof setTimeout> | undefined} */

@@ -88,8 +88,10 @@ export function mountOverview(element, api, store) {
       if (!source) return;
       grid.setAttribute('aria-busy', 'true');
       const begun = performance.now();
+      let step = 1;
       for (let layer = 0; layer < source.layers; layer++) {
         const answer = await api.overview(layer, style);
+        step = answer.step;
         if (store.state.sourceNumber !== sourceNumber || store.state.style !== style) return;
         const bytes = 4 * answer.size * answer.size;
         for (let head = 0; head < answer.heads; head++) {
@@ -101,7 +103,7 @@ export function mountOverview(element, api, store) {
       }
       grid.setAttribute('aria-busy', 'false');
       const elapsed = formatTime(1000 * (performance.now() - begun));
-      summary.textContent = `${describe(source)} ${elapsed} for all maps, ${engineName(source.engine, store.state.info)}.`;
+      summary.textContent = `${describe(source)} ${elapsed} for all maps, ${engineName(source.engine, store.state.info)}${step > 1 ? `, from every ${step}th row` : ''}.`;
       performance.mark('py-attn:maps');
       element.dataset.painted = String(sourceNumber);
     },

@@ -14,10 +14,9 @@ const MASKS = [
 
 /**
  * @param {HTMLElement} element
- * @param {import('../store.js').Store} store
  * @param {(shape: Shape) => void} onSubmit
  */
-export function mountSynthetic(element, store, onSubmit) {
+export function mountSynthetic(element, onSubmit) {
   const numbers = {
     length: number('Length', 256, 1, 32768),
     heads: number('Heads', 8, 1, 64),
@@ -56,10 +55,6 @@ export function mountSynthetic(element, store, onSubmit) {
       seed: Number(numbers.seed.input.value),
     });
   });
-  store.on(['info'], ({ info }) => {
-    if (info) numbers.length.input.max = String(info.maxLength);
-  });
-
   return { submit: () => form.requestSubmit() };
 }
 
