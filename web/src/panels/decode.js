@@ -154,6 +154,7 @@ export function mountDecode(element, api, store) {
   function start() {
     playing = true;
     fill(play, icon(ICONS.pause));
+    play.title = 'Pause';
     play.setAttribute('aria-label', 'Pause');
     go(position + 1 >= length ? 0 : position + 1);
   }
@@ -162,6 +163,7 @@ export function mountDecode(element, api, store) {
     playing = false;
     clearTimeout(timer);
     fill(play, icon(ICONS.play));
+    play.title = 'Play';
     play.setAttribute('aria-label', 'Play');
   }
 

@@ -26,7 +26,7 @@ export function mountSynthetic(element, onSubmit) {
     softcap: number('Softcap', '', 0, 1000, 'off', 'any'),
     seed: number('Seed', 1, 0, 999999),
   };
-  const mask = h('select', null, MASKS.map(([value, label]) => h('option', { value }, label)));
+  const mask = h('select', { 'aria-label': 'Mask' }, MASKS.map(([value, label]) => h('option', { value }, label)));
   const form = h(
     'form',
     { class: 'synthetic-form' },
