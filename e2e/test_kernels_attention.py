@@ -52,19 +52,19 @@ def check(lab, error_ratios):
     return run
 
 
-@settings(EVERY_TIME, max_examples=100)
+@settings(EVERY_TIME, max_examples=80)
 @given(case=attention_cases("naive"))
 def test_naive_on_anything(check, case):
     check(case)
 
 
-@settings(EVERY_TIME, max_examples=18)
+@settings(EVERY_TIME, max_examples=12)
 @given(case=attention_cases("tiled"))
 def test_tiled_on_anything(check, case):
     check(case)
 
 
-@settings(EVERY_TIME, max_examples=18)
+@settings(EVERY_TIME, max_examples=12)
 @given(case=attention_cases("subgroup"))
 def test_subgroup_on_anything(check, case):
     check(case)
@@ -73,11 +73,12 @@ def test_subgroup_on_anything(check, case):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lengths(check, variant):
     # One pipeline: all lengths are params.
+    lengths = LENGTHS if variant == "naive" else LENGTHS[::2]
     check(
         *(
-            attention_case(variant=variant, queries=q, keys=k, seed=100 * q + k)
-            for q in LENGTHS
-            for k in LENGTHS
+            attention_case(variant=variant, queries=q, keys=k, seed=100 * q + k, batch=1)
+            for q in lengths
+            for k in lengths
             if q * k < 5000
         )
     )

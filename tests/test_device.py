@@ -415,6 +415,17 @@ def test_shader_errors_name_the_line_of_the_template(device, bridge):
     assert "let slot" in template[number - 1]
 
 
+def test_a_broken_shader_is_named_before_what_it_broke(device, bridge):
+    shader = broken_shader()
+    dispatch(device, shader)
+    bridge.errors = [
+        BridgeError("validation", shader.label, "the pipeline is invalid"),
+        BridgeError("shader", shader.label, "expected ';'", 3),
+    ]
+    with pytest.raises(ShaderError, match="expected ';'"):
+        run(device.synchronize())
+
+
 def test_a_pipeline_that_failed_is_made_again(device, bridge):
     shader = broken_shader()
     for _ in range(2):

@@ -390,7 +390,9 @@ class Device:
     async def _raise_errors(self) -> None:
         errors = await self._bridge.synchronize()
         if errors:
-            raise self._exception(errors[0], len(errors) - 1)
+            # What uses a broken pipeline fails too, and may be reported before it.
+            first = next((error for error in errors if error.kind == "shader"), errors[0])
+            raise self._exception(first, len(errors) - 1)
         self.check_alive()
 
     def _exception(self, error: BridgeError, more: int) -> Exception:

@@ -1,0 +1,223 @@
+"""`pa.KVCache`, `pa.decode_attention` and `pa.decode_partials` in the page against the float64 reference."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from e2e.kernel_cases import FLOATS, VIEWS
+from e2e.test_kernels_attention import CHECKS, EVERY_TIME
+
+
+def decode_case(*steps, **changes):
+    """A plain case with some fields changed; see `check_decode` in page_checks.py."""
+    case = {
+        "seed": 1,
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "capacity": 48,
+        "head_dim": 24,
+        "value_head_dim": 24,
+        "cache_dtypes": ["float32", "float32"],
+        "source_dtype": "float32",
+        "query_dtype": "float32",
+        "steps": [list(step) for step in steps],
+    }
+    return case | changes
+
+
+def features(case):
+    keywords = [key for step in case["steps"] if len(step) > 2 for key in step[2]]
+    found = {
+        "float16 or bfloat16": set(case["cache_dtypes"]) | {case["query_dtype"]} != {"float32"},
+        "window": "window" in keywords,
+        "softcap": "softcap" in keywords,
+        "splits": "splits" in keywords,
+        "grouped heads": case["heads"] != case["kv_heads"],
+        "ring": sum(step[1] for step in case["steps"] if step[0] == "append") > case["capacity"],
+        "head dim over 128": max(case["head_dim"], case["value_head_dim"]) > 128,
+    }
+    return [name for name, present in found.items() if present]
+
+
+@pytest.fixture(scope="module")
+def check(lab, error_ratios):
+    """Run decode cases in the page; every ratio must be at most 1."""
+    lab.run(CHECKS)
+
+    def run(*cases):
+        answers = lab.run(f"await check_all(check_decode, {cases!r})", timeout=120)
+        wrong = []
+        for case, answer in zip(cases, answers, strict=True):
+            ratio = max(answer.values()) if "failed" not in answer else float("inf")
+            if ratio > 1:
+                wrong.append(f"{answer}: {case}")
+            else:
+                error_ratios.note(features(case), "decode", ratio)
+        assert not wrong, "\n".join(wrong)
+
+    return run
+
+
+@st.composite
+def decode_cases(draw):
+    """Appends and decodes in any order; the first step is an append."""
+    capacity = draw(st.sampled_from((1, 2, 7, 16, 33, 64, 200)))
+    heads, kv_heads = draw(st.sampled_from(((1, 1), (2, 1), (6, 2), (8, 1), (16, 1), (20, 1))))
+    keywords = st.fixed_dictionaries(
+        {},
+        optional={
+            "window": st.integers(0, 50) | st.lists(st.none() | st.integers(0, 50), min_size=2, max_size=2),
+            "softcap": st.sampled_from((0.5, 20.0)),
+            "scale": st.sampled_from((-0.2, 0.05)),
+            "splits": st.sampled_from((1, 2, 3, 7, 40, 1000)),
+        },
+    )
+    append = st.tuples(st.just("append"), st.integers(1, 90))
+    decode = st.tuples(st.just("decode"), st.sampled_from((1, 1, 2, 5)), keywords)
+    head_dim = draw(st.sampled_from((1, 3, 16, 24, 32, 64, 100, 128, 256, 512)))
+    return decode_case(
+        draw(append),
+        *draw(st.lists(append | decode, max_size=4)),
+        draw(decode),
+        seed=draw(st.integers(0, 1 << 20)),
+        batch=draw(st.integers(1, 2)),
+        heads=heads,
+        kv_heads=kv_heads,
+        capacity=capacity,
+        head_dim=head_dim,
+        value_head_dim=draw(st.sampled_from((head_dim, head_dim, 1, 40, 129))),
+        cache_dtypes=[draw(st.sampled_from(FLOATS)) for _ in range(2)],
+        source_dtype=draw(st.sampled_from(FLOATS)),
+        query_dtype=draw(st.sampled_from(FLOATS)),
+        source_view=draw(st.sampled_from(VIEWS)),
+        query_view=draw(st.sampled_from(VIEWS)),
+    )
+
+
+@settings(EVERY_TIME, max_examples=16)
+@given(case=decode_cases())
+def test_anything(check, case):
+    check(case)
+
+
+def test_append_patterns(check):
+    # Capacity 48: within, exactly full, around the end, more than once around, all at once and more.
+    patterns = [
+        [10], [48], [47, 1], [47, 2], [30, 30], [48, 1, 1, 1], [48, 48], [49], [100], [10, 100], [100, 7],
+        [1] * 60, [40, 8, 20, 5], [5, 43, 48, 3],
+    ]  # fmt: skip
+    check(*(decode_case(*(("append", n) for n in pattern), ("decode", 1)) for pattern in patterns))
+
+
+def test_a_decode_sees_the_cache_as_it_was(check):
+    # Nothing is read back before all of it is recorded: appends must not overtake decodes.
+    loop = [step for _ in range(30) for step in (("append", 1), ("decode", 1))]
+    check(decode_case(*loop, capacity=11), decode_case(*loop, capacity=64))
+
+
+def test_splits(check):
+    splits = [1, 2, 3, 7, 16, 45, 46, 100, 1024, "auto"]
+    steps = [("decode", count, {"splits": n}) for n in splits for count in (1, 4)]
+    check(decode_case(("append", 45), *steps))
+
+
+def test_long_caches_are_split_by_themselves(check):
+    check(decode_case(("append", 700), ("append", 500), ("decode", 1), ("decode", 3), capacity=1000, batch=1))
+
+
+@pytest.mark.parametrize("splits", [1, 5])
+def test_windows(check, splits):
+    windows = [None, 0, 1, 10, 1000, [0, None], [None, 0], [12, 7], [44, 0], [45, 0]]
+    steps = [("decode", n, {"window": w, "splits": splits}) for w in windows for n in (1, 6)]
+    check(
+        decode_case(("append", 45), *steps),
+        decode_case(("append", 45), ("append", 45), *steps),
+        # More queries than keys: the first ones see nothing.
+        decode_case(("append", 3), *steps),
+    )
+
+
+def test_softcap_and_scale(check):
+    shapes = [{"softcap": c, "scale": s} for c in (0, 0.01, 3.0, 50.0) for s in (0.0, -1.0, 0.1)]
+    check(decode_case(("append", 40), *(("decode", 1, keywords) for keywords in shapes)))
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads"), [(1, 1), (3, 1), (8, 2), (16, 1), (17, 1), (40, 1), (9, 3), (5, 5)]
+)
+def test_grouped_heads(check, heads, kv_heads):
+    steps = [("append", 40), ("decode", 1), ("decode", 3), ("decode", 1, {"splits": 4})]
+    check(decode_case(*steps, heads=heads, kv_heads=kv_heads))
+
+
+@pytest.mark.parametrize("key", FLOATS)
+@pytest.mark.parametrize("value", FLOATS)
+def test_storage_types(check, key, value):
+    steps = [("append", 40), ("decode", 1), ("decode", 1, {"splits": 3})]
+    check(
+        *(decode_case(*steps, cache_dtypes=[key, value], query_dtype=q, source_dtype=q) for q in (key, value))
+    )
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "value_head_dim"), [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (127, 5)]
+)
+def test_head_dims(check, head_dim, value_head_dim):
+    steps = [("append", 60), ("decode", 1), ("decode", 2, {"splits": 3})]
+    check(decode_case(*steps, head_dim=head_dim, value_head_dim=value_head_dim, heads=6))
+
+
+def test_large_scores(check):
+    steps = [("append", 40), *(("decode", 1, {"splits": n}) for n in (1, 4))]
+    check(*(decode_case(*steps, size=size, seed=seed) for size in (10.0, 50.0) for seed in range(3)))
+
+
+def test_recorded_once_and_submitted_for_every_step(lab):
+    # A decode loop in one crossing: appends and decodes of several positions recorded as one program.
+    assert lab.run("""
+device = pa.default_device()
+random = np.random.default_rng(3)
+steps = [tuple(normal(random, (1, n, 1, 16), "float32") for n in (2, 4)) for _ in range(6)]
+cache = pa.KVCache(1, 2, 4, 16)
+with device.record() as program:
+    outs = []
+    for key, query in steps:
+        cache.append(key, key)
+        outs.append(pa.decode_attention(query, cache))
+results = []
+for _ in range(2):
+    program.submit()
+    results.append([await out.numpy() for out in outs])
+keys = np.concatenate([key for key, _ in steps], 2)
+held = [keys[:, :, max(0, n - 3) : n + 1] for n in range(6)]
+exact = [pa.reference.decode_attention(query, k, k) for k, (_, query) in zip(held, steps)]
+program.destroy()
+[len(program), *(float(np.abs(a - b).max()) for result in results for a, b in zip(result, exact))]
+""") == pytest.approx([0] * 13, abs=1e-6)  # fmt: skip
+
+
+def test_cache_attributes_and_errors(lab):
+    assert lab.run("""
+cache = pa.KVCache(2, 3, 10, 5, value_head_dim=7, dtype=("float16", "float32"))
+seen = [cache.length, cache.capacity, cache.nbytes]
+try:
+    pa.decode_attention(np.ones((2, 3, 1, 5)), cache)
+except ValueError as error:
+    seen.append(str(error))
+cache.append(np.ones((2, 3, 4, 5)), np.ones((2, 3, 4, 7)))
+seen.append(cache.length)
+cache.append(np.ones((2, 3, 40, 5)), np.ones((2, 3, 40, 7)))
+seen.append(cache.length)
+cache.clear()
+seen.append(cache.length)
+cache.destroy()
+try:
+    cache.append(np.ones((2, 3, 4, 5)), np.ones((2, 3, 4, 7)))
+except ValueError as error:
+    seen.append(str(error))
+seen
+""") == [0, 10, 2 * 3 * 10 * (8 * 2 + 8 * 4), "cache: it is empty; append keys and values first", 4, 10, 0,
+        "cache: the tensor was destroyed"]  # fmt: skip
