@@ -49,6 +49,10 @@ fn main(
     let row_lse = lse[params.lse_first + dot(params.lse_strides.xyz, vec3<u32>(b, h, i))];
 //# endif
     let query_row = query_head + i * params.query_strides.z;
+//# if pool == "mean"
+    // Row by row, so that a cell of many weights gathers less rounding.
+    var row_sum = 0.0;
+//# endif
     for (var c = cell_begin(x, params.width, params.columns); c < cell_end(x, params.width, params.columns); c++) {
       let j = params.column_begin + c * params.column_step;
       let position = i32(i) + shift;
@@ -73,11 +77,19 @@ fn main(
 //#   endif
 //# else
       let s = score(products, b, h, i, j, position, length);
-      // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
-      let p = select(0.0, exp2(fma(row_lse, -LOG2_E, s)), s >= FLOOR);
-      pooled = {{ "max(pooled, p)" if pool == "max" else "pooled + p" }};
+      // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf. No weight exceeds
+      // 1, but at FLOOR the difference is all rounding.
+      let p = select(0.0, exp2(min(fma(row_lse, -LOG2_E, s), 0.0)), s >= FLOOR);
+//#   if pool == "max"
+      pooled = max(pooled, p);
+//#   else
+      row_sum += p;
+//#   endif
 //# endif
     }
+//# if pool == "mean"
+    pooled += row_sum;
+//# endif
   }
 //# if pool == "mean"
   let covered = (cell_end(y, params.height, params.rows) - cell_begin(y, params.height, params.rows))
