@@ -23,6 +23,8 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, render, shader_folder
 from py_attn.kernels import _tiles
 from py_attn.kernels import attention as attention_module
+from py_attn.kernels.copy import contiguous, join
+from py_attn.kernels.weights import attention_scores
 from tests.recording_bridge import LIMITS, RecordingBridge
 from tests.test_device import device_on
 
@@ -144,6 +146,11 @@ def other_kernels(device):
         options = {"mask": device.empty((9, 11), mask)} if mask else {"softcap": 2.0, "kv_lengths": [7]}
         for shown in ({}, {"size": (2, 2), "pool": "mean"}, {"colormap": "magma", "color_scale": "log"}):
             pa.attention_weights(query, key, device.empty((1, 4, 9)), **options, **shown)
+        attention_scores(query, key, **options)
+    for kind, target in itertools.product(FLOATS, repeat=2):
+        join(device.empty((1, 2, 9, 7), kind), device.empty((1, 2, 3, 7), target))
+        contiguous(device.empty((2, 9, 7), kind).transpose(), target)
+    contiguous(device.empty((2, 9, 7), "bool").transpose())
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +175,14 @@ def parsed(shaders):
 
 def test_there_are_enough_of_them(shaders):
     names = {shader.label.split("/")[0] for shader in shaders.values()}
-    assert names == {"attention", "attention_weights", "cache_append", "decode_reduce", "decode_split"}
+    assert names == {
+        "attention",
+        "attention_weights",
+        "cache_append",
+        "copy",
+        "decode_reduce",
+        "decode_split",
+    }
     assert {s.variant for s in shaders.values() if s.name == "attention"} == {"naive", "tiled", "subgroup"}
     assert len(shaders) > 300
 
