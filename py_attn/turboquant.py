@@ -33,11 +33,14 @@ class Packed:
         Of what was quantised.
     bits : int
         Bits for each number.
+    qjl : bool
+        Whether one of them is the sign of the residual.
     """
 
     words: Tensor
     shape: tuple[int, ...]
     bits: int
+    qjl: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -45,10 +48,11 @@ class Packed:
         return self.words.nbytes
 
     def __repr__(self) -> str:
-        return f"Packed(shape={list(self.shape)}, bits={self.bits}, nbytes={self.nbytes:,})"
+        qjl = ", qjl" if self.qjl else ""
+        return f"Packed(shape={list(self.shape)}, bits={self.bits}{qjl}, nbytes={self.nbytes:,})"
 
 
-def quantize(x: Any, bits: int) -> Packed:
+def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
     """Quantise the vectors along the last axis of ``x``.
 
     Parameters
@@ -57,6 +61,10 @@ def quantize(x: Any, bits: int) -> Packed:
         [..., D] of any float dtype, D from 1 to 512.
     bits : int
         1 to 4.
+    qjl : bool
+        Spend one of at least two bits on the sign of what the others leave over (QJL, arXiv 2406.03482).
+        Inner products are then right on average, but each is further off, and so is the vector:
+        attention does not gain by it.
 
     Returns
     -------
@@ -69,7 +77,7 @@ def quantize(x: Any, bits: int) -> Packed:
     ValueError, TypeError
         For another width or length, no floats, or an array that holds NaN or an infinity.
     """
-    width = kernels.check_bits(bits)
+    form_bits = kernels.check_bits(bits, qjl)
     shape = shape_of("x", x)
     if not shape:
         raise ValueError("x: expected at least one axis, got a single number")
@@ -78,11 +86,12 @@ def quantize(x: Any, bits: int) -> Packed:
     device = find_device(x)
     kernels.check_finite("x", x)
     tensor = float_tensor("x", x, device)
-    words = device.empty((*shape[:-1], kernels.row_words(width, dim)), "uint32")
+    form = kernels.Format(form_bits, dim, bool(qjl))
+    words = device.empty((*shape[:-1], form.words), "uint32")
     if words.size:
         rows = _four_axes(tensor)
-        kernels.quantize_rows("x", rows, words.reshape(*rows.shape[:3], words.shape[-1]), width)
-    return Packed(words, shape, width)
+        kernels.quantize_rows("x", rows, words.reshape(*rows.shape[:3], form.words), form)
+    return Packed(words, shape, form.bits, form.qjl)
 
 
 def dequantize(packed: Packed) -> Tensor:
@@ -103,12 +112,14 @@ def dequantize(packed: Packed) -> Tensor:
     packed.words.storage("packed")
     if not packed.words.size:
         return packed.words.device.empty(packed.shape)
-    out = kernels.dequantize_rows(_four_axes(packed.words), packed.bits, packed.shape[-1])
+    form = kernels.Format(packed.bits, packed.shape[-1], packed.qjl)
+    out = kernels.dequantize_rows(_four_axes(packed.words), form)
     return out.reshape(*packed.shape)
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
     """The tensor seen as [B, H, S, D]; more axes than that are copied where they do not merge."""
     if tensor.ndim <= 4:
-        return tensor[(None,) * (4 - tensor.ndim)]
+        view: Tensor = tensor[(None,) * (4 - tensor.ndim)]
+        return view
     return contiguous(tensor).reshape(1, 1, math.prod(tensor.shape[:-1]), tensor.shape[-1])

@@ -7,7 +7,7 @@ works as in :mod:`py_attn.reference`.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,38 @@ ROUNDS = 3
 SEED = 0x9E3779B9
 
 
+class Codes(NamedTuple):
+    """Quantised vectors.
+
+    Attributes
+    ----------
+    codes : numpy.ndarray of uint8
+        [..., D]: the index of the magnitude in the lower bits, the sign (1 = negative) above it.
+    scales : numpy.ndarray
+        [...]: 0 for a vector of zeros, NaN for one with NaN or infinities.
+    bits : int
+        Bits of a code.
+    residual : Codes or None
+        The signs of what the codes leave over, rotated once more (QJL, arXiv 2406.03482).
+    """
+
+    codes: npt.NDArray[np.uint8]
+    scales: Array
+    bits: int
+    residual: Codes | None = None
+
+
 @functools.cache
 def signs(dim: int) -> Array:
-    """[ROUNDS, dim] of ±1: one bit of a hash (Wellons' lowbias32) of the seed, the round and the index."""
-    x = np.arange(ROUNDS * dim, dtype=np.uint32) + np.uint32(SEED)
+    """[2 ROUNDS, dim] of ±1: one bit of a hash (Wellons' lowbias32) of the seed, the round and the index.
+
+    The second half is for the rotation of residuals.
+    """
+    x = np.arange(2 * ROUNDS * dim, dtype=np.uint32) + np.uint32(SEED)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     x ^= x >> np.uint32(16)
-    return (1.0 - 2.0 * (x & 1)).reshape(ROUNDS, dim)
+    return (1.0 - 2.0 * (x & 1)).reshape(2 * ROUNDS, dim)
 
 
 @functools.cache
@@ -49,24 +73,30 @@ def butterflies(dim: int) -> list[tuple[Array, Array, Array]]:
     return stages
 
 
-def rotate(x: npt.ArrayLike, compute_dtype: npt.DTypeLike = np.float64) -> Array:
+def rotate(x: npt.ArrayLike, compute_dtype: npt.DTypeLike = np.float64, *, first_round: int = 0) -> Array:
     """Rotate the last axis: ROUNDS times random signs, then the butterflies."""
     y = np.asarray(x).astype(compute_dtype)
-    for sign in signs(y.shape[-1]).astype(y.dtype):
+    for sign in _round_signs(y, first_round):
         y = y * sign
         for stage in butterflies(y.shape[-1]):
             y = _stage(y, *stage)
     return y
 
 
-def rotate_back(y: npt.ArrayLike, compute_dtype: npt.DTypeLike = np.float64) -> Array:
+def rotate_back(
+    y: npt.ArrayLike, compute_dtype: npt.DTypeLike = np.float64, *, first_round: int = 0
+) -> Array:
     """The inverse of :func:`rotate`, which is its transpose."""
     x = np.asarray(y).astype(compute_dtype)
-    for sign in signs(x.shape[-1]).astype(x.dtype)[::-1]:
+    for sign in _round_signs(x, first_round)[::-1]:
         for stage in butterflies(x.shape[-1])[::-1]:
             x = _stage(x, *stage)
         x = x * sign
     return x
+
+
+def _round_signs(x: Array, first_round: int) -> Array:
+    return signs(x.shape[-1])[first_round : first_round + ROUNDS].astype(x.dtype)
 
 
 def _stage(x: Array, partner: Array, upper: Array, alone: Array) -> Array:
@@ -75,45 +105,65 @@ def _stage(x: Array, partner: Array, upper: Array, alone: Array) -> Array:
 
 
 def quantize(
-    x: npt.ArrayLike, bits: int, compute_dtype: npt.DTypeLike = np.float64
-) -> tuple[npt.NDArray[np.uint8], Array]:
-    """Codes and scales of the vectors along the last axis.
+    x: npt.ArrayLike, bits: int, compute_dtype: npt.DTypeLike = np.float64, *, qjl: bool = False
+) -> Codes:
+    """Quantise the vectors along the last axis.
 
-    Returns
-    -------
-    codes : numpy.ndarray of uint8
-        The shape of x: the index of the magnitude in the lower bits, the sign (1 = negative) above it.
-    scales : numpy.ndarray
-        x's shape without the last axis; 0 for a vector of zeros, NaN for one with NaN or infinities.
+    With ``qjl`` one of the bits goes to the signs of the residual, which makes inner products with any
+    other vector right on average (the paper's second quantiser).
     """
     x = np.asarray(x).astype(compute_dtype)
     finite = np.isfinite(x).all(axis=-1)
     x = np.where(finite[..., None], x, 0)
     # Divided by its largest number first, so that no square overflows.
     largest = np.abs(x).max(axis=-1, initial=0)
-    y = rotate(x / np.where(largest == 0, 1, largest)[..., None], compute_dtype)
+    y = rotate(x / _or_one(largest)[..., None], compute_dtype)
     rms = np.sqrt((y * y).mean(axis=-1))
-    y = y / np.where(rms == 0, 1, rms)[..., None]
-    book = codebook(bits, x.shape[-1])
-    thresholds = np.asarray(book.thresholds, x.dtype)
-    index = (np.abs(y)[..., None] > thresholds).sum(axis=-1)
-    levels = np.asarray(book.levels, x.dtype)[index]
+    y = y / _or_one(rms)[..., None]
+    width = bits - 1 if qjl else bits
+    book = codebook(width, x.shape[-1])
+    index = (np.abs(y)[..., None] > np.asarray(book.thresholds, x.dtype)).sum(axis=-1)
+    levels = np.where(y < 0, -1, 1).astype(x.dtype) * np.asarray(book.levels, x.dtype)[index]
     # The norm's correction: of all multiples of the levels the one that comes closest to y.
-    fit = (np.abs(y) * levels).sum(axis=-1) / (levels * levels).sum(axis=-1)
-    codes = index | ((y < 0).astype(np.int64) << (bits - 1))
-    return codes.astype(np.uint8), np.where(finite, largest * rms * fit, np.nan)
+    fit = (y * levels).sum(axis=-1) / (levels * levels).sum(axis=-1)
+    codes = (index | ((y < 0).astype(np.int64) << (width - 1))).astype(np.uint8)
+    unit = np.where(finite, largest * rms, np.nan).astype(x.dtype)
+    residual = _residual(y - fit[..., None] * levels, unit) if qjl else None
+    return Codes(codes, unit * fit, width, residual)
 
 
-def dequantize(
-    codes: npt.NDArray[np.uint8], scales: Array, bits: int, compute_dtype: npt.DTypeLike = np.float64
+def _residual(rest: Array, unit: Array) -> Codes:
+    """Signs of the rotated ``rest``, scaled so that their inner product with it is its square."""
+    z = rotate(rest, rest.dtype, first_round=ROUNDS)
+    scales = unit * (rest * rest).sum(axis=-1) / _or_one(np.abs(z).sum(axis=-1))
+    return Codes((z < 0).astype(np.uint8), scales, 1)
+
+
+def _or_one(x: Array) -> Array:
+    return np.asarray(np.where(x == 0, np.ones_like(x), x))
+
+
+def dequantize(quantized: Codes, compute_dtype: npt.DTypeLike = np.float64) -> Array:
+    """The vectors that ``quantized`` stands for."""
+    codes, scales, bits, residual = quantized
+    dtype = np.dtype(compute_dtype)
+    y = _values(codes, codebook(bits, codes.shape[-1]).levels, bits, dtype) * scales[..., None].astype(dtype)
+    if residual is not None:
+        rest = _values(residual.codes, (1.0,), 1, dtype) * residual.scales[..., None].astype(dtype)
+        y = y + rotate_back(rest, dtype, first_round=ROUNDS)
+    return rotate_back(y, dtype)
+
+
+def _values(
+    codes: npt.NDArray[np.uint8], levels: tuple[float, ...], bits: int, dtype: np.dtype[Any]
 ) -> Array:
-    """The vectors that ``codes`` and ``scales`` stand for."""
-    levels = np.asarray(codebook(bits, codes.shape[-1]).levels, np.dtype(compute_dtype))
-    magnitudes = levels[codes & ((1 << (bits - 1)) - 1)]
-    y = np.where(codes >> (bits - 1), -magnitudes, magnitudes) * scales[..., None].astype(compute_dtype)
-    return rotate_back(y, compute_dtype)
+    magnitudes: Array = np.asarray(levels, dtype)[codes & ((1 << (bits - 1)) - 1)]
+    signs_of_codes: Array = 1 - 2 * (codes >> (bits - 1)).astype(dtype)
+    return np.asarray(magnitudes * signs_of_codes)
 
 
-def roundtrip(x: npt.ArrayLike, bits: int, compute_dtype: npt.DTypeLike = np.float64) -> Array:
+def roundtrip(
+    x: npt.ArrayLike, bits: int, compute_dtype: npt.DTypeLike = np.float64, *, qjl: bool = False
+) -> Array:
     """``x`` as it comes back after :func:`quantize`."""
-    return dequantize(*quantize(x, bits, compute_dtype), bits, compute_dtype)
+    return dequantize(quantize(x, bits, compute_dtype, qjl=qjl), compute_dtype)

@@ -10,8 +10,8 @@
 //# from "lib/turboquant.wgsl" import row_reader
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
-{{ row_reader("key", key_dtype, True, D, key_bits, key_levels) }}
-{{ row_reader("value", value_dtype, True, DV, value_bits, value_levels) }}
+{{ row_reader("key", key_dtype, True, D, key_row) }}
+{{ row_reader("value", value_dtype, True, DV, value_row) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/score.wgsl"
 

@@ -1,11 +1,13 @@
 //## Quantises rows [B, H, S, D] and writes their codes into a cache [B, H, capacity, ROW_WORDS]: row n goes
 //## to slot (first_slot + n) mod capacity (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
-//## LANES invocations take a row: rotate it, choose levels, fit the scale, pack.
+//## LANES invocations take a row: rotate it, choose levels, fit the scale, pack; with `qjl` also what is
+//## left over: rotate it again and pack the signs (QJL, arXiv 2406.03482).
 //# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/turboquant.wgsl" import rotation
 {{ half_types(dtypes) }}
 {{ reader("source", source_dtype, source_packed, D) }}
 {{ rotation() }}
+const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
 /// The largest of the row's numbers.
@@ -40,6 +42,30 @@ fn row_sum(value: vec2<f32>, local: u32) -> vec2<f32> {
   return vec2<f32>(exchanged[at - lane], exchanged[at - lane + LANES]);
 }
 
+/// Writes a scale and the row's codes of `bits` bits each from word `at` on.
+fn put_row(scale: u32, codes: vec4<u32>, bits: u32, at: u32, exists: bool, local: u32) {
+  let lane = local % LANES;
+  let vector = local / LANES * WIDTH;
+  workgroupBarrier();
+  for (var k = 0u; k < 4u; k++) {
+    exchanged[vector + 4u * lane + k] = f32(codes[k]);
+  }
+  workgroupBarrier();
+  if (exists && lane == 0u) {
+    cache[at] = scale;
+  }
+  if (exists && 32u * lane < 4u * D4 * bits) {
+    var word = 0u;
+    for (var i = 32u * lane / bits; i < min((32u * lane + 31u) / bits + 1u, 4u * D4); i++) {
+      let code = u32(exchanged[vector + i]);
+      // Three bits may begin in the word before.
+      let shift = i32(i * bits) - i32(32u * lane);
+      word |= select(code >> u32(-shift), code << u32(shift), shift >= 0);
+    }
+    cache[at + 1u + lane] = word;
+  }
+}
+
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -70,12 +96,12 @@ fn main(
   let exponent = clamp(top >> 23u, 1u, 253u);
   v = select(vec4<f32>(), v * bitcast<f32>((254u - exponent) << 23u), finite);
 
-  v = rotate(v, e, vector);
+  v = rotate(v, e, vector, 0u);
   let inside = e < vec4<u32>(D);
   v = select(vec4<f32>(), v, inside);
   let rms = sqrt(row_sum(vec2<f32>(dot(v, v), 0.0), local).x / f32(D));
   let size = abs(v) * select(0.0, 1.0 / rms, rms > 0.0);
-  var codes = select(vec4<u32>(), vec4<u32>({{ 2 ** (bits - 1) }}u), v < vec4<f32>());
+  var codes = select(vec4<u32>(), vec4<u32>(1u << (BITS - 1u)), v < vec4<f32>());
   var level = vec4<f32>({{ levels[0] }}f);
 //# for threshold in thresholds
   codes += vec4<u32>(size > vec4<f32>({{ threshold }}f));
@@ -84,26 +110,20 @@ fn main(
   // The norm's correction: of all multiples of the levels the one that comes closest to the vector.
   level = select(vec4<f32>(), level, inside);
   let products = row_sum(vec2<f32>(dot(size, level), dot(level, level)), local);
-  let scale = bitcast<f32>(exponent << 23u) * (rms * products.x / products.y);
+  let fit = products.x / products.y;
+  let unit = bitcast<f32>(exponent << 23u) * rms;
 
-  workgroupBarrier();
-  for (var k = 0u; k < 4u; k++) {
-    exchanged[vector + e[k]] = f32(codes[k]);
-  }
-  workgroupBarrier();
   let slot = (params.first_slot + n) % params.capacity;
-  let to_row = ((b * params.heads + head) * params.capacity + slot) * ROW_WORDS;
-  if (exists && lane == 0u) {
-    cache[to_row] = select(0x7fc00000u, bitcast<u32>(scale), finite);
-  }
-  if (exists && lane < ROW_WORDS - 1u) {
-    var word = 0u;
-    for (var i = 32u * lane / BITS; i < min((32u * lane + 31u) / BITS + 1u, 4u * D4); i++) {
-      let code = u32(exchanged[vector + i]);
-      // Three bits may begin in the word before.
-      let at = i32(i * BITS) - i32(32u * lane);
-      word |= select(code >> u32(-at), code << u32(at), at >= 0);
-    }
-    cache[to_row + 1u + lane] = word;
-  }
+  let at = ((b * params.heads + head) * params.capacity + slot) * ROW_WORDS;
+  put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, local);
+//# if qjl
+  let missing = size - fit * level;
+  let rest = select(missing, -missing, v < vec4<f32>());
+  let z = rotate(rest, e, vector, ROUNDS);
+  let sums = row_sum(vec2<f32>(dot(rest, rest), dot(abs(z), vec4<f32>(inside))), local);
+  // Scaled so that the signs' inner product with the residual is its square.
+  let rest_scale = unit * select(0.0, sums.x / sums.y, sums.y > 0.0);
+  let negative = select(vec4<u32>(), vec4<u32>(1u), z < vec4<f32>());
+  put_row(select(NAN, bitcast<u32>(rest_scale), finite), negative, 1u, at + CODE_WORDS, exists, local);
+//# endif
 }

@@ -1,9 +1,10 @@
 //## Rotates rows [B, H, S, D], or with `inverse` rotates them back; they come as floats or as TurboQuant's
-//## codes and go out in a row's padding, float. LANES invocations take a row.
+//## codes and go out as floats, rows padded to multiples of four. LANES invocations take a row. With `qjl`
+//## a row goes on with what stands to the residual's signs as the rotated row to the codes.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/turboquant.wgsl" import row_reader, rotation
 {{ half_types(dtypes) }}
-{{ row_reader("source", source_dtype, source_packed, D, source_bits, source_levels) }}
+{{ row_reader("source", source_dtype, source_packed, D, source_row) }}
 {{ writer("out", out_dtype) }}
 {{ rotation() }}
 
@@ -18,20 +19,35 @@ fn main(
   let head = row / params.count % params.heads;
   let b = row / params.count / params.heads;
   let d = 4u * (local % LANES);
+  let e = d + vec4<u32>(0u, 1u, 2u, 3u);
+  let vector = local / LANES * WIDTH;
+  let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
+  let to_row = row * OUT_PITCH;
   // Barriers follow: nobody may leave early.
   let mine = b < params.batch && d < D;
   var v = vec4<f32>();
   if (mine) {
-    let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
     v = source_at4(from_row, params.source_strides.w, d);
   }
-  let e = d + vec4<u32>(0u, 1u, 2u, 3u);
 //# if inverse
-  v = rotate_back(v, e, local / LANES * WIDTH);
+//#   if qjl
+  var rest = vec4<f32>();
+  if (mine) {
+    rest = source_at4(from_row, params.source_strides.w, 4u * D4 + d);
+  }
+  v += rotate_back(rest, e, vector, ROUNDS);
+//#   endif
+  v = rotate_back(v, e, vector, 0u);
 //# else
-  v = rotate(v, e, local / LANES * WIDTH);
+  v = select(vec4<f32>(), rotate(v, e, vector, 0u), e < vec4<u32>(D));
 //# endif
   if (mine) {
-    out_put4(row * 4u * D4 + d, v);
+    out_put4(to_row + d, v);
   }
+//# if qjl and not inverse
+  v = select(vec4<f32>(), rotate(v, e, vector, ROUNDS), e < vec4<u32>(D));
+  if (mine) {
+    out_put4(to_row + 4u * D4 + d, v);
+  }
+//# endif
 }

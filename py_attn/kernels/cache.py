@@ -30,6 +30,8 @@ class KVCache:
     dtype : str or (str, str)
         "float32", "float16", "bfloat16", or "turboquant1" … "turboquant4", which keep that many bits a
         number (:mod:`py_attn.turboquant`); a pair gives keys and values one each.
+    qjl : bool
+        Spend one of a quantised key's bits on its residual, see :func:`py_attn.turboquant.quantize`.
 
     Attributes
     ----------
@@ -54,6 +56,7 @@ class KVCache:
         *,
         value_head_dim: int | None = None,
         dtype: str | tuple[str, str] = "float32",
+        qjl: bool = False,
         device: Device | None = None,
     ) -> None:
         self.batch = check_positive("batch", batch)
@@ -67,18 +70,17 @@ class KVCache:
         check_head_dim("value_head_dim", self.value_head_dim)
         self.dtype = _check_dtypes(dtype)
         self.device = device or default_device()
-        self.keys, self.values = (
-            self._empty(dim, kind)
-            for dim, kind in zip((self.head_dim, self.value_head_dim), self.dtype, strict=True)
-        )
+        self.key_format = _format(self.dtype[0], self.head_dim, qjl)
+        self.value_format = _format(self.dtype[1], self.value_head_dim, False)
+        self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format)
+        self.values = self._empty(self.value_head_dim, self.dtype[1], self.value_format)
         self.start = 0
         self.length = 0
 
-    def _empty(self, dim: int, dtype: str) -> Tensor:
+    def _empty(self, dim: int, dtype: str, form: turboquant.Format | None) -> Tensor:
         rows = (self.batch, self.kv_heads, self.capacity)
-        bits = turboquant.cache_bits(dtype)
-        if bits:
-            return self.device.empty((*rows, turboquant.row_words(bits, dim)), "uint32")
+        if form:
+            return self.device.empty((*rows, form.words), "uint32")
         return self.device.empty((*rows, dim), dtype, pitch=pad4(dim))
 
     def __repr__(self) -> str:
@@ -118,13 +120,17 @@ class KVCache:
         kept = min(count, self.capacity)
         end = (self.start + self.length) % self.capacity
         first_slot = (end + count - kept) % self.capacity
-        given = (("key", key), ("value", value))
-        for (name, x), dtype in zip(given, self.dtype, strict=True):
-            if turboquant.cache_bits(dtype):
+        given = (("key", key, self.keys, self.key_format), ("value", value, self.values, self.value_format))
+        for name, x, _, form in given:
+            if form:
                 turboquant.check_finite(name, x)
-        tensors = [(name, float_tensor(name, x, self.device)) for name, x in given]
-        for (name, tensor), storage, dtype in zip(tensors, (self.keys, self.values), self.dtype, strict=True):
-            self._write(name, tensor[:, :, count - kept :], storage, dtype, first_slot)
+        tensors = [float_tensor(name, x, self.device) for name, x, _, _ in given]
+        for tensor, (name, _, storage, form) in zip(tensors, given, strict=True):
+            rows = tensor[:, :, count - kept :]
+            if form:
+                turboquant.quantize_rows(name, rows, storage, form, first_slot)
+            else:
+                _write(name, rows, storage, first_slot)
         total = self.length + count
         self.length = min(total, self.capacity)
         if total > self.capacity:
@@ -148,15 +154,21 @@ class KVCache:
             )
         return shape[2]
 
-    def _write(self, name: str, rows: Tensor, cache: Tensor, dtype: str, first_slot: int) -> None:
-        bits = turboquant.cache_bits(dtype)
-        if bits:
-            turboquant.quantize_rows(name, rows, cache, bits, first_slot)
-            return
-        source = operand("source", rows)
-        shader = _append_shader(source.binding, rows.dtype, source.packed, dtype, rows.shape[3])
-        work = math.prod(rows.shape[:3]) * pad4(rows.shape[3]) // 4
-        dispatch_rows(shader, name, source, cache, -(-work // _WORKGROUP), first_slot)
+
+def _write(name: str, rows: Tensor, cache: Tensor, first_slot: int) -> None:
+    source = operand("source", rows)
+    shader = _append_shader(source.binding, rows.dtype, source.packed, cache.dtype, cache.shape[3])
+    work = math.prod(rows.shape[:3]) * pad4(cache.shape[3]) // 4
+    dispatch_rows(shader, name, source, cache, -(-work // _WORKGROUP), first_slot)
+
+
+def _format(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
+    """How rows of a quantised dtype are kept, None for a floating one."""
+    if dtype in turboquant.CACHE_DTYPES:
+        return turboquant.Format(turboquant.check_bits(int(dtype[-1]), qjl), dim, bool(qjl))
+    if qjl:
+        raise ValueError(f"qjl: expected quantised keys to spend a bit of, got keys of dtype {dtype!r}")
+    return None
 
 
 def _check_dtypes(dtype: object) -> tuple[str, str]:

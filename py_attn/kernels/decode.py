@@ -88,8 +88,7 @@ def decode_attention(
     plan = _plan(query, cache, window, scale, softcap, splits)
     device = cache.device
     # A quantised cache's output comes rotated, and is rounded to its dtype once it is turned back.
-    rotated = turboquant.cache_bits(cache.dtype[1]) > 0
-    dtype = "float32" if rotated else plan.out_dtype
+    dtype = "float32" if cache.value_format else plan.out_dtype
     out = device.empty(plan.out_shape, dtype, pitch=pad4(cache.value_head_dim))
     lse = device.empty(plan.out_shape[:3]) if return_lse else None
     if out.size and plan.splits == 1:
@@ -98,8 +97,8 @@ def decode_attention(
         partial_out, partial_lse = _empty_partials(plan)
         _dispatch_splits(plan, partial_out, partial_lse)
         _dispatch_reduce(plan, partial_out, partial_lse, out, lse)
-    if rotated:
-        out = turboquant.rotate_back("query", out, plan.out_dtype)
+    if cache.value_format:
+        out = turboquant.rotate_back(out, cache.value_head_dim, plan.out_dtype)
     return (out, lse) if return_lse else out
 
 
@@ -126,10 +125,10 @@ def decode_partials(
     partial_out, partial_lse = _empty_partials(plan)
     if partial_out.size:
         _dispatch_splits(plan, partial_out, partial_lse)
-    if turboquant.cache_bits(cache.dtype[1]):
+    if cache.value_format:
         batch, heads, queries, splits, dim = partial_out.shape
         rows = partial_out.reshape(batch, heads, queries * splits, dim)
-        partial_out = turboquant.rotate_back("query", rows, "float32").reshape(*partial_out.shape)
+        partial_out = turboquant.rotate_back(rows, dim, "float32").reshape(*partial_out.shape)
     return partial_out, partial_lse
 
 
@@ -177,8 +176,8 @@ def _plan(
     device = cache.device
     given_query = float_tensor("query", query, device)
     # Keys lie rotated; a rotation of both leaves the scores as they are.
-    rotated = turboquant.cache_bits(cache.dtype[0]) > 0
-    tensor = operand("query", turboquant.rotate("query", given_query) if rotated else given_query)
+    form = cache.key_format
+    tensor = operand("query", turboquant.rotate_query(given_query, form) if form else given_query)
     rows = _rows_per_workgroup(problem.group * problem.queries, cache, device)
     chunks = -(-problem.group * problem.queries // rows)
     left = problem.masking.window_left
@@ -187,7 +186,7 @@ def _plan(
     count = given or choose_splits(
         visible, max(1, problem.batch * problem.kv_heads * chunks), device.info.software
     )
-    count = min(count, visible)
+    count = max(1, min(count, visible))
     params = _SPLIT_PARAMS.pack(
         query_strides=tensor.strides,
         key_strides=(0, 0, 0, 0),
@@ -227,7 +226,7 @@ def _plan(
 
 def _rows_per_workgroup(rows: int, cache: KVCache, device: Device) -> int:
     """As many rows as there are, or as fit: their queries and products lie in workgroup memory."""
-    per_row = 4 * (pad4(cache.head_dim) + 2 * _WORKGROUP + 2)
+    per_row = 4 * (pad4(cache.key_format.width if cache.key_format else cache.head_dim) + 2 * _WORKGROUP + 2)
     shared = 20 * _WORKGROUP
     allowed = device.info.limits["maxComputeWorkgroupStorageSize"] - shared
     return max(1, min(rows, 16, allowed // per_row))
@@ -248,7 +247,8 @@ def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None) -> None:
         plan.query.packed,
         cache.dtype,
         out.dtype,
-        (cache.head_dim, cache.value_head_dim),
+        (plan.query.tensor.shape[3], cache.value_head_dim),
+        (cache.key_format, cache.value_format),
         plan.rows,
         plan.softcap,
         lse is not None,
@@ -285,16 +285,17 @@ def _split_shader(
     cache_dtype: tuple[str, str],
     out_dtype: str,
     dims: tuple[int, int],
+    formats: tuple[turboquant.Format | None, turboquant.Format | None],
     rows: int,
     softcap: bool,
     write_lse: bool,
 ) -> Shader:
     d4, dv4 = (pad4(dim) // 4 for dim in dims)
-    key_bits, value_bits = (turboquant.cache_bits(dtype) for dtype in cache_dtype)
+    key_form, value_form = formats
     bindings = [
         query,
-        Binding("key", "u32" if key_bits else output_type(cache_dtype[0])),
-        Binding("value", "u32" if value_bits else output_type(cache_dtype[1])),
+        Binding("key", "u32" if key_form else output_type(cache_dtype[0])),
+        Binding("value", "u32" if value_form else output_type(cache_dtype[1])),
         Binding("out", output_type(out_dtype), writes=True),
     ]
     if write_lse:
@@ -310,15 +311,18 @@ def _split_shader(
             "query_packed": query_packed,
             "key_dtype": cache_dtype[0],
             "value_dtype": cache_dtype[1],
-            **turboquant.code_constants("key", key_bits, dims[0]),
-            **turboquant.code_constants("value", value_bits, dims[1]),
+            "key_row": key_form.row() if key_form else None,
+            "value_row": value_form.row() if value_form else None,
             # From one row of the cache to the next: words of codes, or elements.
-            "KEY_PITCH": turboquant.row_words(key_bits, dims[0]) if key_bits else 4 * d4,
-            "VALUE_PITCH": turboquant.row_words(value_bits, dims[1]) if value_bits else 4 * dv4,
+            "KEY_PITCH": key_form.words if key_form else 4 * d4,
+            "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
             "out_dtype": out_dtype,
             "dtypes": (query_dtype, *cache_dtype, out_dtype),
             "softcap": softcap,
             "mask_kind": "none",
+            "masks": False,
+            "has_score_mod": False,
+            "has_mask_mod": False,
             "has_lengths": False,
             "D": dims[0],
             "D4": d4,

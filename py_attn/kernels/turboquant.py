@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,11 +25,13 @@ CACHE_DTYPES = tuple(f"turboquant{bits}" for bits in range(MAX_BITS, 0, -1))
 _WORKGROUP = 64
 
 
-def check_bits(bits: object) -> int:
-    """Return ``bits`` if it is a width from 1 to 4."""
+def check_bits(bits: object, qjl: object = False) -> int:
+    """Return ``bits`` if it is a width from 1 to 4; with ``qjl`` one of them goes to the residual."""
     number = check_int("bits", bits)
     if not 1 <= number <= MAX_BITS:
         raise ValueError(f"bits: expected 1 to {MAX_BITS}, got {number}")
+    if qjl and number == 1:
+        raise ValueError(f"bits: expected 2 to {MAX_BITS} with qjl, which takes one of them, got 1")
     return number
 
 
@@ -46,52 +49,84 @@ def check_finite(name: str, value: object) -> None:
         )
 
 
-def cache_bits(dtype: str) -> int:
-    """The width of a cache dtype; 0 for one that is not quantised."""
-    return int(dtype[-1]) if dtype in CACHE_DTYPES else 0
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How rows of numbers are kept as codes.
+
+    Attributes
+    ----------
+    bits : int
+        Bits for each number.
+    dim : int
+    qjl : bool
+        Whether one of the bits is the sign of the residual.
+    """
+
+    bits: int
+    dim: int
+    qjl: bool = False
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a level's code."""
+        return self.bits - self.qjl
+
+    @property
+    def code_words(self) -> int:
+        """u32 words of a row's scale and codes."""
+        return 1 + -(-self.code_bits * pad4(self.dim) // 32)
+
+    @property
+    def words(self) -> int:
+        """u32 words of a row."""
+        return self.code_words + (1 + -(-pad4(self.dim) // 32) if self.qjl else 0)
+
+    @property
+    def width(self) -> int:
+        """Numbers that an inner product with a row takes: codes, and signs of the residual."""
+        return 2 * pad4(self.dim) if self.qjl else self.dim
+
+    def row(self) -> dict[str, object]:
+        """What lib/turboquant.wgsl needs to read a row."""
+        return {
+            "bits": self.code_bits,
+            "levels": codebook(self.code_bits, self.dim).levels,
+            "qjl": self.qjl,
+            "numbers": pad4(self.dim),
+            "words": self.code_words,
+        }
 
 
-def row_words(bits: int, dim: int) -> int:
-    """u32 words of one row: its scale and its codes."""
-    return 1 + -(-bits * pad4(dim) // 32)
-
-
-def code_constants(name: str, bits: int, dim: int) -> dict[str, object]:
-    """What lib/turboquant.wgsl needs to read the buffer ``name``; without codes, only that there are none."""
-    levels = codebook(bits, dim).levels if bits else ()
-    return {f"{name}_bits": bits, f"{name}_levels": levels}
-
-
-def quantize_rows(name: str, tensor: Tensor, target: Tensor, bits: int, first_slot: int = 0) -> None:
+def quantize_rows(name: str, tensor: Tensor, target: Tensor, form: Format, first_slot: int = 0) -> None:
     """Write the codes of ``tensor`` [B, H, S, D] into slots of ``target`` uint32 [B, H, capacity, words]."""
-    dim = tensor.shape[3]
     source = operand("source", tensor)
-    shader = _quantize_shader(source.binding, tensor.dtype, source.packed, bits, dim)
-    dispatch_rows(shader, name, source, target, _workgroups(tensor, dim), first_slot)
+    shader = _quantize_shader(source.binding, tensor.dtype, source.packed, form)
+    dispatch_rows(shader, name, source, target, _workgroups(tensor, form.dim), first_slot)
 
 
-def rotate(name: str, tensor: Tensor) -> Tensor:
-    """``tensor`` [B, H, S, D] rotated, as float32."""
-    return _rotated(name, tensor, tensor.shape[3], 0, "float32", inverse=False)
-
-
-def rotate_back(name: str, tensor: Tensor, dtype: str) -> Tensor:
-    """``tensor`` float32 [B, H, S, D] rotated back, as ``dtype``."""
-    return _rotated(name, tensor, tensor.shape[3], 0, dtype, inverse=True)
-
-
-def dequantize_rows(words: Tensor, bits: int, dim: int) -> Tensor:
+def dequantize_rows(words: Tensor, form: Format) -> Tensor:
     """The float32 rows [B, H, S, D] that uint32 ``words`` [B, H, S, …] stand for."""
-    return _rotated("packed", words, dim, bits, "float32", inverse=True)
+    return _rotated("packed", words, form, "float32", "dequantize")
 
 
-def _rotated(name: str, tensor: Tensor, dim: int, bits: int, dtype: str, *, inverse: bool) -> Tensor:
-    out = tensor.device.empty((*tensor.shape[:3], dim), dtype, pitch=pad4(dim))
+def rotate_query(tensor: Tensor, form: Format) -> Tensor:
+    """The query [B, H, S, D] as float32 [B, H, S, width], for inner products with rows of ``form``."""
+    return _rotated("query", tensor, form, "float32", "forth")
+
+
+def rotate_back(tensor: Tensor, dim: int, dtype: str) -> Tensor:
+    """A sum of rotated rows, float32 [B, H, S, D], rotated back, as ``dtype``."""
+    return _rotated("out", tensor, Format(MAX_BITS, dim), dtype, "back")
+
+
+def _rotated(name: str, tensor: Tensor, form: Format, dtype: str, direction: str) -> Tensor:
+    width = form.width if direction == "forth" else form.dim
+    out = tensor.device.empty((*tensor.shape[:3], width), dtype, pitch=pad4(width))
     if out.size:
         source = operand("source", tensor)
-        binding = Binding("source", "u32") if bits else source.binding
-        shader = _rotate_shader(binding, tensor.dtype, source.packed, bits, dim, dtype, inverse)
-        dispatch_rows(shader, name, source, out, _workgroups(tensor, dim))
+        binding = Binding("source", "u32") if direction == "dequantize" else source.binding
+        shader = _rotate_shader(binding, tensor.dtype, source.packed, form, dtype, direction)
+        dispatch_rows(shader, name, source, out, _workgroups(tensor, form.dim))
     return out
 
 
@@ -122,45 +157,49 @@ def _rotation_constants(dim: int) -> dict[str, object]:
 
 
 @functools.lru_cache(maxsize=64)
-def _quantize_shader(source: Binding, dtype: str, packed: bool, bits: int, dim: int) -> Shader:
-    book = codebook(bits, dim)
+def _quantize_shader(source: Binding, dtype: str, packed: bool, form: Format) -> Shader:
+    book = codebook(form.code_bits, form.dim)
     return render(
         "turboquant_quantize.wgsl",
         "turboquant_quantize",
-        f"{bits}-bit",
+        f"{form.bits}-bit{' qjl' if form.qjl else ''}",
         params=ROW_PARAMS,
         bindings=(source, Binding("cache", "u32", writes=True)),
         constants={
             "source_dtype": dtype,
             "source_packed": packed,
             "dtypes": (dtype,),
-            "bits": bits,
             "levels": book.levels,
             "thresholds": book.thresholds,
-            "BITS": bits,
-            "ROW_WORDS": row_words(bits, dim),
-            **_rotation_constants(dim),
+            "qjl": form.qjl,
+            "BITS": form.code_bits,
+            "CODE_WORDS": form.code_words,
+            "ROW_WORDS": form.words,
+            **_rotation_constants(form.dim),
         },
     )
 
 
 @functools.lru_cache(maxsize=64)
 def _rotate_shader(
-    source: Binding, dtype: str, packed: bool, bits: int, dim: int, out_dtype: str, inverse: bool
+    source: Binding, dtype: str, packed: bool, form: Format, out_dtype: str, direction: str
 ) -> Shader:
+    from_codes = direction == "dequantize"
     return render(
         "turboquant_rotate.wgsl",
         "turboquant_rotate",
-        "back" if inverse else "forth",
+        direction,
         params=ROW_PARAMS,
         bindings=(source, Binding("out", output_type(out_dtype), writes=True)),
         constants={
             "source_dtype": dtype,
             "source_packed": packed,
+            "source_row": form.row() if from_codes else None,
             "out_dtype": out_dtype,
             "dtypes": (dtype, out_dtype),
-            "inverse": inverse,
-            **code_constants("source", bits, dim),
-            **_rotation_constants(dim),
+            "inverse": direction != "forth",
+            "qjl": form.qjl,
+            "OUT_PITCH": pad4(form.width if direction == "forth" else form.dim),
+            **_rotation_constants(form.dim),
         },
     )

@@ -1,29 +1,39 @@
 //## TurboQuant (arXiv 2504.19874): rows of packed codes, and the rotation.
 //##
 //## A row of D numbers is a scale (f32) and a stream of `bits` bits for each number, low bits first, padded
-//## to whole groups of four and whole words. A code is a magnitude's index with the sign above it.
+//## to whole groups of four and whole words. A code is a magnitude's index with the sign above it. With
+//## `qjl` a second such row follows, of the residual's signs; it reads on behind the numbers' padding.
 //##
-//## row_reader(name, dtype, packed, length, bits, levels): reader of storage.wgsl, or with bits code_reader.
+//## row_reader(name, dtype, packed, length, row) defines for the buffer `name`, as reader in storage.wgsl,
+//##   name_at4(first, stride, d)  the rotated numbers d … d+3 of the row whose first word is `first`
+//## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats.
 //# from "lib/storage.wgsl" import reader
-//# macro row_reader(name, dtype, packed, length, bits, levels)
-//# if bits
-{{ code_reader(name, bits, levels) }}
-//# else
+//# macro row_reader(name, dtype, packed, length, row)
+//# if not row
 {{ reader(name, dtype, packed, length) }}
+//# elif not row.qjl
+{{ code_reader(name ~ "_at4", name, row.bits, row.levels) }}
+//# else
+{{ code_reader(name ~ "_code4", name, row.bits, row.levels) }}
+{{ code_reader(name ~ "_sign4", name, 1, [1.0]) }}
+fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
+  if (d < {{ row.numbers }}u) {
+    return {{ name }}_code4(first, stride, d);
+  }
+  return {{ name }}_sign4(first + {{ row.words }}u, stride, d - {{ row.numbers }}u);
+}
 //# endif
 //# endmacro
 //##
-//## code_reader(name, bits, levels) defines for the u32 buffer `name`, as reader in storage.wgsl does,
-//##   name_at4(first, stride, d)  the rotated numbers d … d+3 of the row whose first word is `first`
-//# macro code_reader(name, bits, levels)
-fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
+//# macro code_reader(function, buffer, bits, levels)
+fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
   let position = d * {{ bits }}u;
   let word = first + 1u + (position >> 5u);
   let shift = position & 31u;
-  var group = {{ name }}[word] >> shift;
+  var group = {{ buffer }}[word] >> shift;
 //# if bits == 3
   if (shift > 20u) {
-    group |= {{ name }}[word + 1u] << (32u - shift);
+    group |= {{ buffer }}[word + 1u] << (32u - shift);
   }
 //# endif
   let codes = vec4<u32>(group) >> vec4<u32>(0u, {{ bits }}u, {{ 2 * bits }}u, {{ 3 * bits }}u);
@@ -38,7 +48,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   endfor
 //# endfor
   let negative = (codes << vec4<u32>({{ 32 - bits }}u)) & vec4<u32>(0x80000000u);
-  return bitcast<f32>({{ name }}[first]) * bitcast<vec4<f32>>(bitcast<vec4<u32>>(pick{{ bits - 1 }}_0) ^ negative);
+  return bitcast<f32>({{ buffer }}[first]) * bitcast<vec4<f32>>(bitcast<vec4<u32>>(pick{{ bits - 1 }}_0) ^ negative);
 }
 //# endmacro
 //##
@@ -81,10 +91,11 @@ fn butterflies(v: vec4<f32>, e: vec4<u32>, vector: u32, stage: u32) -> vec4<f32>
   return select(v, select(v + other, other - v, upper) * 0.7071067811865476, paired);
 }
 
-/// Rotates; v holds the numbers e of the vector that begins at `vector` in `exchanged`.
-fn rotate(v: vec4<f32>, e: vec4<u32>, vector: u32) -> vec4<f32> {
+/// Rotates; v holds the numbers e of the vector that begins at `vector` in `exchanged`. The rounds from
+/// ROUNDS on are another rotation, for residuals.
+fn rotate(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec4<f32> {
   var y = v;
-  for (var round = 0u; round < ROUNDS; round++) {
+  for (var round = first_round; round < first_round + ROUNDS; round++) {
     y *= random_signs(e, round);
     for (var stage = 0u; stage < STAGES; stage++) {
       y = butterflies(y, e, vector, stage);
@@ -94,9 +105,9 @@ fn rotate(v: vec4<f32>, e: vec4<u32>, vector: u32) -> vec4<f32> {
 }
 
 /// The inverse of rotate.
-fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32) -> vec4<f32> {
+fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec4<f32> {
   var x = v;
-  for (var round = ROUNDS; round > 0u; round--) {
+  for (var round = first_round + ROUNDS; round > first_round; round--) {
     for (var stage = STAGES; stage > 0u; stage--) {
       x = butterflies(x, e, vector, stage - 1u);
     }
