@@ -100,6 +100,8 @@ def attention(
     ValueError, TypeError
         For an argument that does not fit, or a variant that this adapter cannot run.
     """
+    if value is None:
+        raise TypeError("value: expected a Tensor or an array, got None")
     inputs = prepare(
         query,
         key,

@@ -257,12 +257,12 @@ def check_slice(name: str, part: object, length: int) -> tuple[int, int, int]:
     """A slice as begin, step and count."""
     if not isinstance(part, slice):
         raise TypeError(f"{name}: expected a slice such as slice(0, 64), got {part!r}")
+    if part.step is not None and check_int(name, part.step) < 1:
+        raise ValueError(f"{name}: expected a positive step, got {part.step}")
     try:
         begin, stop, step = part.indices(length)
     except TypeError:
         raise TypeError(f"{name}: expected a slice of integers, got {part!r}") from None
-    if step < 1:
-        raise ValueError(f"{name}: expected a positive step, got {step}")
     return begin, step, max(0, -(-(stop - begin) // step))
 
 
