@@ -22,6 +22,8 @@ from py_attn.kernels.cache import KVCache
 from py_attn.kernels.decode import decode_attention, decode_partials
 from py_attn.kernels.varlen import varlen_attention, varlen_attention_backward
 from py_attn.kernels.weights import attention_weights
+from py_attn.mods import absolute as abs
+from py_attn.mods import exp, log, maximum, minimum, sqrt, tanh, where
 from py_attn.torch import scaled_dot_product_attention
 
 __version__ = "0.1.0"
@@ -37,18 +39,26 @@ __all__ = [
     "ShaderError",
     "Tensor",
     "WebGPUUnavailableError",
+    "abs",
     "attention",
     "attention_backward",
     "attention_weights",
     "decode_attention",
     "decode_partials",
     "default_device",
+    "exp",
+    "log",
+    "maximum",
+    "minimum",
     "models",
     "onnx",
     "reference",
     "request_device",
     "scaled_dot_product_attention",
+    "sqrt",
+    "tanh",
     "turboquant",
     "varlen_attention",
     "varlen_attention_backward",
+    "where",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ def attention(
     kv_lengths: npt.ArrayLike | None = None,
     query_offset: int | None = None,
     layout: Layout = "BHSD",
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     return_lse: bool = False,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Any:
@@ -47,6 +50,8 @@ def attention(
     ----------
     query, key, value : array_like
         [B, Hq, Sq, D], [B, Hkv, Sk, D], [B, Hkv, Sk, Dv] (or "BSHD").
+    score_mod, mask_mod : callable, optional
+        As in :func:`py_attn.attention`, but called with whole arrays and closing over numpy arrays.
     compute_dtype
         Precision of every step, ``float64`` unless told otherwise.
 
@@ -67,7 +72,7 @@ def attention(
         softcap=softcap,
         query_offset=query_offset,
     )
-    s = scores(q, k, problem, mask, kv_lengths)
+    s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     p, lse = softmax(s)
     out = p @ np.repeat(v, problem.group, axis=1)
     out = out.transpose(0, 2, 1, 3) if swap else out
@@ -86,6 +91,8 @@ def attention_weights(
     kv_lengths: npt.ArrayLike | None = None,
     query_offset: int | None = None,
     layout: Layout = "BHSD",
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Array:
     """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with."""
@@ -101,7 +108,7 @@ def attention_weights(
         softcap=softcap,
         query_offset=query_offset,
     )
-    return softmax(scores(q, k, problem, mask, kv_lengths))[0]
+    return softmax(scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod))[0]
 
 
 def attention_backward(
@@ -117,6 +124,8 @@ def attention_backward(
     softcap: float | None = None,
     kv_lengths: npt.ArrayLike | None = None,
     layout: Layout = "BHSD",
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, Array]:
     """Gradients of :func:`attention` with respect to query, key and value, by the chain rule."""
@@ -124,12 +133,19 @@ def attention_backward(
     d_out, q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (grad_out, query, key, value))
     problem = resolve(q.shape, k.shape, v.shape, causal=causal, window=window, scale=scale, softcap=softcap)
     m = problem.masking
-    p = softmax(scores(q, k, problem, mask, kv_lengths))[0]
+    p = softmax(scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod))[0]
     dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
     ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
+    capped = capped_scores(q, k, problem)
+    if score_mod is not None:
+        # The derivative by central differences, good to about 1e-10 in float64.
+        step = q.dtype.type(1e-5)
+        ahead, behind = (score_mod(capped + move, *_indices(problem)) for move in (step, -step))
+        with np.errstate(invalid="ignore"):
+            slope = (ahead - behind) / (2 * step)
+        ds = ds * np.where(np.isfinite(slope), slope, 0)
     if m.softcap:
-        raw = (q * m.scale) @ np.repeat(k, problem.group, axis=1).swapaxes(-1, -2)
-        ds = ds * (1 - np.tanh(raw / m.softcap) ** 2)
+        ds = ds * (1 - (capped / q.dtype.type(m.softcap)) ** 2)
     ds = ds * q.dtype.type(m.scale)
     grouped = (problem.batch, problem.kv_heads, problem.group)
     d_query = ds @ np.repeat(k, problem.group, axis=1)
@@ -293,23 +309,42 @@ def scores(
     problem: Problem,
     mask: npt.ArrayLike | None = None,
     kv_lengths: npt.ArrayLike | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> Array:
-    """Scaled, capped and masked scores [B, Hq, Sq, Sk]; what may not be seen is -inf."""
-    m = problem.masking
-    dtype = query.dtype
-    s = (query * dtype.type(m.scale)) @ np.repeat(key, problem.group, axis=1).swapaxes(-1, -2)
-    if m.softcap:
-        s = dtype.type(m.softcap) * np.tanh(s / dtype.type(m.softcap))
+    """Scaled, capped, modified and masked scores [B, Hq, Sq, Sk]; what may not be seen is -inf.
+
+    ``score_mod`` and ``mask_mod`` are called with whole arrays; what they look things up in must be
+    numpy arrays here.
+    """
+    s = capped_scores(query, key, problem)
     hidden = ~visible(problem, kv_lengths)[:, None]
+    if score_mod is not None:
+        s = np.broadcast_to(score_mod(s, *_indices(problem)), s.shape).astype(query.dtype)
+    if mask_mod is not None:
+        hidden = hidden | ~np.asarray(mask_mod(*_indices(problem)), bool)
     if mask is not None:
         mask = np.asarray(mask)
         check_mask_shape(mask.shape, problem.score_shape)
         if mask.dtype == np.bool_:
             hidden = hidden | ~mask
         else:
-            s = s + mask.astype(dtype)
-    masked: Array = np.where(hidden, dtype.type(-np.inf), s)
+            s = s + mask.astype(query.dtype)
+    masked: Array = np.where(hidden, query.dtype.type(-np.inf), s)
     return masked
+
+
+def capped_scores(query: Array, key: Array, problem: Problem) -> Array:
+    """Scaled and capped scores [B, Hq, Sq, Sk]."""
+    m, dtype = problem.masking, query.dtype
+    s: Array = (query * dtype.type(m.scale)) @ np.repeat(key, problem.group, axis=1).swapaxes(-1, -2)
+    return dtype.type(m.softcap) * np.tanh(s / dtype.type(m.softcap)) if m.softcap else s
+
+
+def _indices(problem: Problem) -> tuple[Array, Array, Array, Array]:
+    """b, h, q_idx and kv_idx as arrays that broadcast to the scores."""
+    b, h, i, j = np.ogrid[tuple(slice(n) for n in problem.score_shape)]
+    return b, h, i, j
 
 
 def softmax(s: Array) -> tuple[Array, Array]:

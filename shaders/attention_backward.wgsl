@@ -209,6 +209,9 @@ fn main(
         // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
         p = select(0.0, exp2(fma(row.x, -LOG2_E, masked)), masked >= FLOOR);
         ds = p * (dp[here] - row.y);
+//#     if has_score_mod
+        ds *= score_mod_slope(shaped(s[here]), i32(b), i32(h), i32(i), i32(j));
+//#     endif
 //#     if softcap
         let capped = accurate_tanh(s[here]);
         ds *= 1.0 - capped * capped;

@@ -41,7 +41,7 @@ var<workgroup> subgroups_seen: atomic<u32>;
 //# else
 var<workgroup> row_values: array<f32, BQ * TX>;
 //# endif
-//# if mask_kind != "none"
+//# if masks
 var<workgroup> tile_seen: atomic<u32>;
 var<workgroup> tile_live: u32;
 //# endif
@@ -151,10 +151,10 @@ fn main(
   for (var tile_key = begin; tile_key < end; tile_key += i32(BK)) {
     // Where every row sees every key of the tile there is nothing to check.
     let last_key = tile_key + i32(BK) - 1;
-    let whole = {{ "false" if mask_kind != "none" else "true" }} && last_key < end
+    let whole = {{ "false" if masks or has_score_mod else "true" }} && last_key < end
       && last_key <= first_position + params.window_right
       && tile_key >= last_position - params.window_left;
-//# if mask_kind != "none"
+//# if masks
     // A tile that the mask hides from every row is not computed.
     var seen = false;
     for (var e = place; e < BQ * BK; e += WORKGROUP) {

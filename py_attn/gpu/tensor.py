@@ -118,10 +118,16 @@ class Tensor:
         self.device.check_alive()
         return self._storage
 
-    def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
-        """A view by ints, slices with positive steps, ``...`` and ``None``; nothing is copied."""
+    def __getitem__(self, index: Any) -> Any:
+        """A view by ints, slices with positive steps, ``...`` and ``None``; nothing is copied.
+
+        Inside a ``score_mod`` or ``mask_mod``, indices may be traced; then it is a lookup in the kernel.
+        """
         self.storage()
-        items = list(index) if isinstance(index, tuple) else [index]
+        items: list[Index] = list(index) if isinstance(index, tuple) else [index]
+        traced = next((item for item in items if hasattr(item, "gather_from")), None)
+        if traced is not None:
+            return traced.gather_from(self, tuple(items))
         given = sum(item is not None and item is not Ellipsis for item in items)
         if given > self.ndim:
             raise IndexError(f"too many indices: {given} for shape {list(self.shape)}")

@@ -13,6 +13,7 @@ from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, 
 from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor, as_tensor, device_of
+from py_attn.mods import trace_mask_mod, trace_score_mod
 
 LOG2_E = math.log2(math.e)
 # No sequence is longer than this, so positions and distances stay within an i32.
@@ -40,6 +41,9 @@ SCORE_PARAMS = {
     "score_scale": "f32",
     "empty_lse": "f32",
 }
+# First elements of the tensors that score_mod and mask_mod look things up in.
+MAX_CAPTURED = 4
+MOD_PARAMS = {"captured_first": "vec4<u32>"}
 
 
 @dataclass(slots=True)
@@ -115,6 +119,16 @@ class Packing:
 
 
 @dataclass(slots=True)
+class Mods:
+    """A traced score_mod and mask_mod: their WGSL and the tensors they look things up in."""
+
+    wgsl: str = ""
+    has_score_mod: bool = False
+    has_mask_mod: bool = False
+    tensors: Sequence[Tensor] = ()
+
+
+@dataclass(slots=True)
 class Inputs:
     """Checked arguments of an attention kernel, on the device and seen as [B, H, S, D]."""
 
@@ -126,6 +140,7 @@ class Inputs:
     mask: Tensor | None
     lengths: Tensor | None
     swapped: bool
+    mods: Mods
     packing: Packing | None = None
 
     @property
@@ -147,11 +162,18 @@ class Inputs:
         for x in self.operands():
             found[f"{x.name}_dtype"] = x.tensor.dtype
             found[f"{x.name}_packed"] = x.packed
-        found["dtypes"] = tuple(sorted({x.tensor.dtype for x in self.operands()} | {self.mask_kind}))
+        captured = tuple(t.dtype for t in self.mods.tensors)
+        read = {self.mask_kind, *captured, *(x.tensor.dtype for x in self.operands())}
+        found["dtypes"] = tuple(sorted(read))
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
         found["has_lengths"] = self.lengths is not None
         found["varlen"] = self.packing is not None
+        found["mods"] = self.mods.wgsl
+        found["has_score_mod"] = self.mods.has_score_mod
+        found["has_mask_mod"] = self.mods.has_mask_mod
+        found["masks"] = self.mask is not None or self.mods.has_mask_mod
+        found["captured"] = captured
         found["D"] = self.problem.head_dim
         found["D4"] = pad4(self.problem.head_dim) // 4
         return found
@@ -163,6 +185,9 @@ class Inputs:
             found.append(Binding("mask", {"bool": "u32", "float32": "f32"}.get(self.mask_kind, "u32")))
         if self.lengths is not None:
             found.append(Binding("lengths", "i32"))
+        for n, tensor in enumerate(self.mods.tensors):
+            words = {"float32": "f32", "int32": "i32", "uint32": "i32"}.get(tensor.dtype, "u32")
+            found.append(Binding(f"captured_{n}", words))
         return found
 
     def tensors(self) -> list[tuple[str, Tensor]]:
@@ -171,6 +196,7 @@ class Inputs:
         found += [
             (name, t) for name, t in (("mask", self.mask), ("kv_lengths", self.lengths)) if t is not None
         ]
+        found += [(f"captured_{n}", tensor) for n, tensor in enumerate(self.mods.tensors)]
         return found
 
 
@@ -187,8 +213,13 @@ def prepare(
     kv_lengths: object = None,
     query_offset: object = None,
     layout: object = "BHSD",
+    score_mod: object = None,
+    mask_mod: object = None,
+    slope: bool = False,
 ) -> Inputs:
     """Check everything, then upload what is not on the device yet.
+
+    ``slope`` asks for the derivative of ``score_mod`` too.
 
     Raises
     ------
@@ -218,6 +249,7 @@ def prepare(
         check_mask_dtype(mask)
     if kv_lengths is not None:
         check_lengths(kv_lengths, problem.batch, problem.keys)
+    mods = trace_mods(score_mod, mask_mod, device, slope=slope)
     operands = {}
     for name, x in given.items():
         tensor = float_tensor(name, x, device)
@@ -231,7 +263,28 @@ def prepare(
         None if mask is None else as_tensor("mask", mask, device),
         None if kv_lengths is None else as_tensor("kv_lengths", kv_lengths, device, "int32"),
         swapped,
+        mods,
     )
+
+
+def trace_mods(score_mod: object, mask_mod: object, device: Device, *, slope: bool = False) -> Mods:
+    """Trace the two functions, and check the tensors they look things up in.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a function cannot be traced, or uses more than four tensors or one of another device.
+    """
+    tensors: list[Tensor] = []
+    wgsl = "" if score_mod is None else trace_score_mod(score_mod, tensors, gradient=slope)
+    wgsl += "" if mask_mod is None else trace_mask_mod(mask_mod, tensors)
+    if len(tensors) > MAX_CAPTURED:
+        raise ValueError(
+            f"score_mod: expected at most {MAX_CAPTURED} tensors with those of mask_mod, got {len(tensors)}"
+        )
+    for tensor in tensors:
+        as_tensor("score_mod", tensor, device)
+    return Mods(wgsl, score_mod is not None, mask_mod is not None, tuple(tensors))
 
 
 def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:
@@ -295,19 +348,26 @@ def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
         "group": problem.group,
         "queries": problem.queries,
         "keys": problem.keys,
-        **masking_params(problem.masking),
+        **masking_params(problem.masking, natural=inputs.mods.has_score_mod),
     }
 
 
-def masking_params(masking: Masking) -> dict[str, object]:
-    """The params of a masking: window, alignment and the scales in units of log2."""
+def mod_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
+    """Values of ``MOD_PARAMS``."""
+    found = [firsts[f"captured_{n}"] for n in range(len(inputs.mods.tensors))]
+    return {"captured_first": found + [0] * (MAX_CAPTURED - len(found))}
+
+
+def masking_params(masking: Masking, *, natural: bool = False) -> dict[str, object]:
+    """The params of a masking: window, alignment and the scales, in units of log2 unless ``natural``."""
     cap = masking.softcap
+    unit = 1.0 if natural else LOG2_E
     return {
         "window_left": _bounded(masking.window_left),
         "window_right": _bounded(masking.window_right),
         "top_left": int(masking.top_left),
-        "query_scale": masking.scale / cap if cap else masking.scale * LOG2_E,
-        "score_scale": cap * LOG2_E,
+        "query_scale": masking.scale / cap if cap else masking.scale * unit,
+        "score_scale": cap * unit,
         "empty_lse": -math.inf,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 from py_attn.arguments import Layout, Window
@@ -12,8 +13,10 @@ from py_attn.gpu.program import BoundBuffer
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
+    MOD_PARAMS,
     SCORE_PARAMS,
     Inputs,
+    mod_params,
     operand,
     output_type,
     pad4,
@@ -29,6 +32,7 @@ VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
 _NAIVE_WORKGROUP = 64
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
+    **MOD_PARAMS,
     value_strides="vec4<u32>",
     out_strides="vec4<u32>",
     value_first="u32",
@@ -50,6 +54,8 @@ def attention(
     kv_lengths: Any = None,
     query_offset: int | None = None,
     layout: Layout = "BHSD",
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     variant: Variant = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -84,6 +90,13 @@ def attention(
         Query i stands at key i + query_offset, however many keys there are.
     layout : str
         "BHSD" or "BSHD", for query, key, value and output alike.
+    score_mod : callable, optional
+        ``score_mod(score, b, h, q_idx, kv_idx)`` gives the score to use: arithmetic on its arguments,
+        ``pa.where`` and its like, and tensors indexed by them. It sees the score after scale and softcap
+        and before the mask, and is traced into the kernel; see :mod:`py_attn.mods`.
+    mask_mod : callable, optional
+        ``mask_mod(b, h, q_idx, kv_idx)`` says whether the query may attend. Tiles that it empties are
+        not computed.
     variant : str
         "naive", "tiled" (workgroup memory), "subgroup" (also shuffles), or "auto".
     return_lse : bool
@@ -114,6 +127,8 @@ def attention(
         kv_lengths=kv_lengths,
         query_offset=query_offset,
         layout=layout,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
     )
     out, lse = run(inputs, variant, return_lse=return_lse)
     return (inputs.as_bhsd(out), lse) if return_lse else inputs.as_bhsd(out)
@@ -199,6 +214,7 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
         tiles, workgroups = 0, -(-rows // tile_rows)
     params = _PARAMS.pack(
         **score_params(inputs, firsts),
+        **mod_params(inputs, firsts),
         value_strides=inputs.value.strides,
         out_strides=operand("out", out).strides,
         value_first=firsts["value"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 from py_attn.arguments import Layout, Window
@@ -10,11 +11,13 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
+    MOD_PARAMS,
     SCORE_PARAMS,
     Inputs,
     Operand,
     check_lse,
     float_tensor,
+    mod_params,
     operand,
     output_type,
     pad4,
@@ -39,6 +42,7 @@ _DELTA_PARAMS = ParamsLayout(
 )
 _COMMON = {
     **SCORE_PARAMS,
+    **MOD_PARAMS,
     "value_strides": "vec4<u32>",
     "grad_strides": "vec4<u32>",
     "value_first": "u32",
@@ -66,12 +70,15 @@ def attention_backward(
     softcap: float | None = None,
     kv_lengths: Any = None,
     layout: Layout = "BHSD",
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of :func:`attention` with respect to query, key and value.
 
     The probabilities are recomputed tile by tile from the LSE. Each gradient has one workgroup that
     writes it, so there are no atomics and results are the same from run to run; with grouped heads,
-    those of key and value are summed over the group. The keywords must be those of the forward call.
+    those of key and value are summed over the group. The keywords must be those of the forward call; the
+    tensors that a ``score_mod`` looks things up in get no gradient.
 
     Parameters
     ----------
@@ -103,6 +110,9 @@ def attention_backward(
         softcap=softcap,
         kv_lengths=kv_lengths,
         layout=layout,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+        slope=True,
     )
     d_query, d_key, d_value = (inputs.as_bhsd(gradient) for gradient in run(inputs, grad_out, out, lse))
     return d_query, d_key, d_value
@@ -203,6 +213,7 @@ class _Backward:
         firsts = {name: buffer.first for name, buffer in bound.items()}
         params = (_QUERY_PARAMS if side == "query" else _KEY_PARAMS).pack(
             **score_params(inputs, firsts),
+            **mod_params(inputs, firsts),
             value_strides=inputs.value.strides,
             grad_strides=self.grad.strides,
             value_first=bound["value"].first,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,8 @@ def varlen_attention(
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     variant: Variant = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -40,8 +43,9 @@ def varlen_attention(
     cu_seqlens_q, cu_seqlens_k : Tensor or array_like of int
         [sequences + 1]: where each sequence begins, from 0 to the total. Sequences may be empty on
         either side. A Tensor's values are not read back but clamped on the GPU.
-    causal, window, scale, softcap, variant, return_lse
-        As in :func:`attention`, per sequence ("bottom-right" by its own lengths).
+    causal, window, scale, softcap, score_mod, mask_mod, variant, return_lse
+        As in :func:`attention`, per sequence ("bottom-right" by its own lengths; a mod's ``b`` is the
+        sequence, its ``q_idx`` and ``kv_idx`` count within it).
 
     Returns
     -------
@@ -54,7 +58,19 @@ def varlen_attention(
     ValueError, TypeError
         For an argument that does not fit.
     """
-    inputs = _prepare(query, key, value, cu_seqlens_q, cu_seqlens_k, causal, window, scale, softcap)
+    inputs = _prepare(
+        query,
+        key,
+        value,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+    )
     out, lse = _attention.run(inputs, variant, return_lse=return_lse)
     packed = inputs.as_bhsd(out)[0]
     return (packed, lse[0]) if lse is not None else packed
@@ -74,6 +90,8 @@ def varlen_attention_backward(
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of :func:`varlen_attention` with respect to query, key and value.
 
@@ -94,7 +112,20 @@ def varlen_attention_backward(
     ValueError, TypeError
         For an argument that does not fit.
     """
-    inputs = _prepare(query, key, value, cu_seqlens_q, cu_seqlens_k, causal, window, scale, softcap)
+    inputs = _prepare(
+        query,
+        key,
+        value,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+        slope=True,
+    )
     gradients = _backward.run(
         inputs, _lead("grad_out", grad_out, 3), _lead("out", out, 3), _lead("lse", lse, 2)
     )
@@ -103,18 +134,10 @@ def varlen_attention_backward(
 
 
 def _prepare(
-    query: Any,
-    key: Any,
-    value: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    causal: object,
-    window: object,
-    scale: object,
-    softcap: object,
+    query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any
 ) -> Inputs:
     packed = [_lead(name, x, 3) for name, x in (("query", query), ("key", key), ("value", value))]
-    inputs = prepare(*packed, causal=causal, window=window, scale=scale, softcap=softcap, layout="BSHD")
+    inputs = prepare(*packed, layout="BSHD", **keywords)
     p = inputs.problem
     inputs.packing = pack(cu_seqlens_q, cu_seqlens_k, p.queries, p.keys, inputs.device)
     return inputs

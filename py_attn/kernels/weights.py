@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +15,19 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import SCORE_PARAMS, Inputs, check_lse, prepare, score_params
+from py_attn.kernels._inputs import (
+    MOD_PARAMS,
+    SCORE_PARAMS,
+    Inputs,
+    check_lse,
+    mod_params,
+    prepare,
+    score_params,
+)
 
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
+    **MOD_PARAMS,
     lse_strides="vec4<u32>",
     lse_first="u32",
     heads_first="u32",
@@ -58,6 +68,8 @@ def attention_weights(
     kv_lengths: Any = None,
     query_offset: int | None = None,
     layout: Layout = "BHSD",
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> Tensor:
     """The probabilities of a window of rows and columns, from query, key and :func:`attention`'s LSE.
 
@@ -107,6 +119,8 @@ def attention_weights(
         kv_lengths=kv_lengths,
         query_offset=query_offset,
         layout=layout,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
     )
     p, device = inputs.problem, inputs.device
     chosen = check_heads(heads, p.heads)
@@ -214,8 +228,10 @@ def _dispatch(
     optional = (("lse", lse), ("colors", palette))
     tensors = [*inputs.tensors(), ("heads", head_list), *((name, t) for name, t in optional if t is not None)]
     bound = {name: device.bind(tensor, name) for name, tensor in tensors}
+    firsts = {name: buffer.first for name, buffer in bound.items()}
     params = _PARAMS.pack(
-        **score_params(inputs, {name: buffer.first for name, buffer in bound.items()}),
+        **score_params(inputs, firsts),
+        **mod_params(inputs, firsts),
         lse_strides=(*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
         lse_first=bound["lse"].first if lse is not None else 0,
         heads_first=bound["heads"].first,

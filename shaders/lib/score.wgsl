@@ -1,7 +1,12 @@
 //## The meaning of attention's arguments, in one place for every kernel.
-//## Needs: `softcap` (bool), `mask_kind` ("none", "bool" or a float dtype), `has_lengths` (bool).
-//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e).
+//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod` (bool), `mask_kind` ("none", "bool" or a
+//## float dtype), `masks` (whether a mask or a mask_mod hides keys).
+//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e), or
+//## by scale alone where a score_mod is to see the score itself.
 //# include "lib/math.wgsl"
+//# if has_score_mod or has_mask_mod
+//# include "lib/mods.wgsl"
+//# endif
 
 /// The natural log-sum-exp of a row from its maximum and its sum of exp2(score - maximum).
 fn row_lse(top: f32, total: f32) -> f32 {
@@ -37,7 +42,7 @@ fn in_window(position: i32, j: i32, length: i32) -> bool {
 }
 
 //# if mask_kind == "bool"
-fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
+fn mask_value(b: u32, h: u32, i: u32, j: u32) -> bool {
   let at = params.mask_first + dot(params.mask_strides, vec4<u32>(b, h, i, j));
   return ((mask[at >> 2u] >> (8u * (at & 3u))) & 0xffu) != 0u;
 }
@@ -47,9 +52,27 @@ fn mask_value(b: u32, h: u32, i: u32, j: u32) -> f32 {
   return mask_at(params.mask_first + dot(params.mask_strides, vec4<u32>(b, h, i, j)));
 }
 
+//# endif
+/// Minus infinity, compared as bits: compilers may assume that no float is infinite.
+fn is_hidden(x: f32) -> bool {
+  return bitcast<u32>(x) == 0xff800000u;
+}
+
+//# if masks
+/// Whether the mask and mask_mod let query i see key j.
 fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
-  // Compared as bits: compilers may assume that no float is infinite.
-  return bitcast<u32>(mask_value(b, h, i, j)) != 0xff800000u;
+//#   if has_mask_mod
+  if (!mask_mod(i32(b), i32(h), i32(i), i32(j))) {
+    return false;
+  }
+//#   endif
+//#   if mask_kind == "bool"
+  return mask_value(b, h, i, j);
+//#   elif mask_kind != "none"
+  return !is_hidden(mask_value(b, h, i, j));
+//#   else
+  return true;
+//#   endif
 }
 
 //# endif
@@ -58,12 +81,22 @@ fn score(dot: f32, b: u32, h: u32, i: u32, j: u32, position: i32, length: i32) -
   if (!in_window(position, i32(j), length)) {
     return HIDDEN;
   }
-//# if mask_kind == "none"
-  return shaped(dot);
-//# elif mask_kind == "bool"
-  return select(HIDDEN, shaped(dot), mask_allows(b, h, i, j));
-//# else
-  let bias = mask_value(b, h, i, j);
-  return select(max(shaped(dot) + bias * LOG2_E, FLOOR), HIDDEN, bitcast<u32>(bias) == 0xff800000u);
+//# if masks
+  if (!mask_allows(b, h, i, j)) {
+    return HIDDEN;
+  }
 //# endif
+//# if has_score_mod
+  let modified = score_mod(shaped(dot), i32(b), i32(h), i32(i), i32(j));
+  if (is_hidden(modified)) {
+    return HIDDEN;
+  }
+  var s = max(modified * LOG2_E, FLOOR);
+//# else
+  var s = shaped(dot);
+//# endif
+//# if mask_kind not in ("none", "bool")
+  s = max(s + mask_value(b, h, i, j) * LOG2_E, FLOOR);
+//# endif
+  return s;
 }

@@ -1,0 +1,39 @@
+//## What traced score_mod and mask_mod functions call, and the functions themselves.
+//## Needs: `mods` (WGSL text) and `captured`, the dtypes of captured_0, captured_1, …
+//# from "lib/storage.wgsl" import reader
+// Division and remainder that round down, as Python's do.
+fn floordiv_i32(a: i32, b: i32) -> i32 {
+  let q = a / b;
+  return select(q, q - 1, a % b != 0 && ((a < 0) != (b < 0)));
+}
+
+fn mod_i32(a: i32, b: i32) -> i32 {
+  return a - b * floordiv_i32(a, b);
+}
+
+fn floordiv_f32(a: f32, b: f32) -> f32 {
+  return floor(a / b);
+}
+
+fn mod_f32(a: f32, b: f32) -> f32 {
+  return a - b * floor(a / b);
+}
+
+//# for dtype in captured
+//# set name = "captured_" ~ loop.index0
+fn {{ name }}_first() -> u32 {
+  return params.captured_first[{{ loop.index0 }}];
+}
+//#   if dtype in ("float32", "float16", "bfloat16")
+{{ reader(name, dtype, False, 1) }}
+//#   elif dtype == "bool"
+fn {{ name }}_at(i: u32) -> bool {
+  return (({{ name }}[i >> 2u] >> (8u * (i & 3u))) & 0xffu) != 0u;
+}
+//#   else
+fn {{ name }}_at(i: u32) -> i32 {
+  return {{ name }}[i];
+}
+//#   endif
+//# endfor
+{{ mods }}
