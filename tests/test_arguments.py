@@ -67,6 +67,8 @@ MASKINGS = [
     ({"window": (-2, None)}, ValueError, r"window \(left\): expected"),
     ({"window": (1, 2, 3)}, ValueError, r"window: expected \(left, right\), got 3 values"),
     ({"window": ()}, ValueError, "window: expected"),
+    ({"query_offset": 1.5}, TypeError, "query_offset: expected an integer"),
+    ({"query_offset": 0, "causal": "top-left"}, ValueError, "query_offset: .* give one of the two"),
     ({"window": 1.5}, TypeError, "window: expected an integer, got 1.5"),
     ({"window": (True, 1)}, TypeError, r"window \(left\): expected an integer, got True"),
     ({"window": "all"}, TypeError, "window: expected an integer"),

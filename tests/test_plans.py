@@ -92,6 +92,9 @@ def test_sizes_strides_and_bindings(device, inputs):
         ({"window": [2, 9], "causal": True}, (2, 0, 0)),
         ({"window": 5, "causal": "top-left"}, (5, 0, 1)),
         ({"window": 1 << 40}, (UNBOUNDED, UNBOUNDED, 0)),
+        ({"causal": True, "query_offset": 3}, (UNBOUNDED, 3, 1)),
+        ({"window": (2, 1), "query_offset": 4}, (-2, 5, 1)),
+        ({"causal": True, "query_offset": 1 << 40}, (UNBOUNDED, UNBOUNDED, 1)),
     ],
 )
 def test_windows(device, inputs, options, wanted):

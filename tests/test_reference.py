@@ -83,6 +83,20 @@ def test_causal_is_a_loop_over_prefixes(queries, keys, causal):
         np.testing.assert_allclose(lse[:, :, i : i + 1], expected_lse, **TIGHT)
 
 
+def test_an_offset_moves_the_queries_along_the_keys():
+    query, key, value = qkv(queries=5, keys=9)
+    for offset, same in ((0, {"causal": "top-left"}), (4, {"causal": True})):
+        out = attention(query, key, value, causal=True, query_offset=offset)
+        np.testing.assert_array_equal(out, attention(query, key, value, **same))
+    # Beyond both ends: nothing to see, and everything in the window's reach.
+    assert not attention(query, key, value, causal=True, query_offset=-5).any()
+    out = attention(query, key, value, window=(3, 0), query_offset=20)
+    assert not out.any()
+    np.testing.assert_array_equal(
+        attention(query, key, value, causal=True, query_offset=20), attention(query, key, value)
+    )
+
+
 sides = st.none() | st.integers(0, 12)
 
 
