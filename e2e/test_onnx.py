@@ -59,13 +59,13 @@ def test_every_case_ran(results):
 
 
 @pytest.mark.parametrize("case", onnx_cases(), ids=lambda case: case.name)
-def test_onnx_case(results, case):
+def test_onnx_case(results, error_ratios, case):
     outputs = results[case.name]
     assert {key: dtype for key, (_, dtype) in outputs.items()} == {
         key: expected.dtype.name for key, expected in case.outputs.items()
     }
     for key, (result, _) in outputs.items():
-        case.check(key, result)
+        error_ratios.note(["ONNX's own cases"], "auto", case.check(key, result))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,10 @@ def test_onnx_case(results, case):
     ids=lambda call: "-".join(f"{value}" for value in call.values()),
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_larger_calls(run, call, dtype):
-    assert run(f"await check_onnx(dtype={dtype!r}, **{call!r})") <= 1
+def test_larger_calls(run, error_ratios, call, dtype):
+    ratio = run(f"await check_onnx(dtype={dtype!r}, **{call!r})")
+    assert ratio <= 1
+    error_ratios.note(["ONNX"], "auto", ratio)
 
 
 def test_the_largest_finite_bias_is_added_as_it_is(run):
