@@ -167,3 +167,31 @@ def roundtrip(
 ) -> Array:
     """``x`` as it comes back after :func:`quantize`."""
     return dequantize(quantize(x, bits, compute_dtype, qjl=qjl), compute_dtype)
+
+
+def pack(quantized: Codes) -> npt.NDArray[np.uint32]:
+    """[..., words] as they lie in GPU memory: the scale's bits, then the codes, low bits first.
+
+    Codes are padded with zeros to a multiple of four, and those to whole words. A residual follows in
+    the same form.
+    """
+    codes, scales, bits, residual = quantized
+    padding = [(0, 0)] * (codes.ndim - 1)
+    padded = np.pad(codes, [*padding, (0, -codes.shape[-1] % 4)])
+    stream = (padded[..., None] >> np.arange(bits, dtype=np.uint8)) & 1
+    stream = stream.reshape(*codes.shape[:-1], bits * padded.shape[-1])
+    stream = np.pad(stream, [*padding, (0, -stream.shape[-1] % 32)])
+    words = np.packbits(stream, axis=-1, bitorder="little").view("<u4").astype(np.uint32)
+    parts = [np.asarray(scales, np.float32).view(np.uint32)[..., None], words]
+    return np.concatenate(parts if residual is None else [*parts, pack(residual)], axis=-1)
+
+
+def unpack(words: npt.NDArray[np.uint32], bits: int, dim: int, *, qjl: bool = False) -> Codes:
+    """The inverse of :func:`pack`; ``bits`` include the residual's with ``qjl``, as in :func:`quantize`."""
+    width = bits - 1 if qjl else bits
+    end = 1 + -(-width * (dim + -dim % 4) // 32)
+    scales = np.ascontiguousarray(words[..., 0]).view(np.float32)
+    raw = np.ascontiguousarray(words[..., 1:end]).astype("<u4").view(np.uint8)
+    stream = np.unpackbits(raw, axis=-1, bitorder="little", count=width * dim)
+    codes = np.packbits(stream.reshape(*words.shape[:-1], dim, width), axis=-1, bitorder="little")[..., 0]
+    return Codes(codes, scales, width, unpack(words[..., end:], 1, dim) if qjl else None)
