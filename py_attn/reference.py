@@ -126,24 +126,37 @@ def attention_backward(
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    out: npt.ArrayLike | None = None,
+    lse: npt.ArrayLike | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, Array]:
-    """Gradients of :func:`attention` with respect to query, key and value, by the chain rule."""
+    """Gradients of :func:`attention` with respect to query, key and value, by the chain rule.
+
+    With the forward pass's ``out`` and ``lse`` the probabilities are recomputed from them, as kernels do;
+    in single precision that is the yardstick for kernels.
+    """
     swap = check_layout(layout) == "BSHD"
     d_out, q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (grad_out, query, key, value))
     problem = resolve(q.shape, k.shape, v.shape, causal=causal, window=window, scale=scale, softcap=softcap)
     m = problem.masking
-    p = softmax(scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod))[0]
+    s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
-    ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
+    if out is None or lse is None:
+        p = softmax(s)[0]
+        delta = (p * dp).sum(axis=-1)
+    else:
+        row_lse = np.asarray(lse).astype(compute_dtype)
+        p = np.exp(s - np.where(np.isneginf(row_lse), 0, row_lse)[..., None])
+        delta = (d_out * _to_bhsd(out, swap, compute_dtype)).sum(axis=-1)
+    ds = p * (dp - delta[..., None])
     capped = capped_scores(q, k, problem)
     if score_mod is not None:
         # The derivative by central differences, good to about 1e-10 in float64.
-        step = q.dtype.type(1e-5)
-        ahead, behind = (score_mod(capped + move, *_indices(problem)) for move in (step, -step))
+        step, wide = 1e-5, capped.astype(np.float64)
+        ahead, behind = (score_mod(wide + move, *_indices(problem)) for move in (step, -step))
         with np.errstate(invalid="ignore"):
             slope = (ahead - behind) / (2 * step)
-        ds = ds * np.where(np.isfinite(slope), slope, 0)
+        ds = ds * np.where(np.isfinite(slope), slope, 0).astype(q.dtype)
     if m.softcap:
         ds = ds * (1 - (capped / q.dtype.type(m.softcap)) ** 2)
     ds = ds * q.dtype.type(m.scale)
@@ -186,16 +199,22 @@ def varlen_attention_backward(
     value: npt.ArrayLike,
     cu_seqlens_q: npt.ArrayLike,
     cu_seqlens_k: npt.ArrayLike,
+    *,
+    out: npt.ArrayLike | None = None,
+    lse: npt.ArrayLike | None = None,
     **keywords: Any,
 ) -> tuple[Array, Array, Array]:
     """Gradients of :func:`varlen_attention`."""
     g, q, k, v = (np.asarray(x) for x in (grad_out, query, key, value))
-    parts = [
-        attention_backward(
-            g[None, rows], q[None, rows], k[None, columns], v[None, columns], layout="BSHD", **keywords
+    parts = []
+    for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k):
+        if out is not None and lse is not None:
+            keywords["out"], keywords["lse"] = np.asarray(out)[None, rows], np.asarray(lse)[None, :, rows]
+        parts.append(
+            attention_backward(
+                g[None, rows], q[None, rows], k[None, columns], v[None, columns], layout="BSHD", **keywords
+            )
         )
-        for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k)
-    ]
     d_query, d_key, d_value = (np.concatenate([part[n][0] for part in parts]) for n in range(3))
     return d_query, d_key, d_value
 

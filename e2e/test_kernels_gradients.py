@@ -1,0 +1,165 @@
+"""Gradients, packed sequences, score_mod and mask_mod in the page against the float64 reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from e2e.kernel_cases import FLOATS, mask_shapes
+from e2e.lab import PythonError
+from e2e.test_kernels_attention import CHECKS, EVERY_TIME
+
+Case = dict[str, Any]
+GRADIENT_CHECKS = (Path(__file__).parent / "page_gradient_checks.py").read_text(encoding="utf-8")
+MODS = ("alibi", "relative", "capped", "arithmetic", "document", "listed")
+VARIANTS = ("naive", "tiled", "subgroup")
+
+
+@pytest.fixture(scope="module")
+def check(lab, error_ratios):
+    """Run cases in the page; every ratio must be at most 1."""
+    for source in (CHECKS, GRADIENT_CHECKS):
+        lab.run(source)
+
+    def run(function: str, *cases: Case) -> None:
+        answers = lab.run(f"await check_all({function}, {cases!r})", timeout=200)
+        wrong = [
+            f"{a}: {c}" for a, c in zip(answers, cases, strict=True) if "failed" in a or max(a.values()) > 1
+        ]
+        assert not wrong, "\n".join(wrong)
+        for case, answer in zip(cases, answers, strict=True):
+            kind = "varlen" if function == "check_packed" else "score_mod" if case.get("mod") else "dense"
+            for name, ratio in answer.items():
+                way = "backward" if name.startswith("d_") else case["variant"]
+                error_ratios.note([kind, *(["gradients"] if way == "backward" else [])], way, ratio)
+
+    return run
+
+
+def dense(**changes: Any) -> Case:
+    """A dense case; the fields are those of `check_gradients`."""
+    case = {
+        "seed": 1,
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "queries": 21,
+        "keys": 37,
+        "head_dim": 16,
+        "value_dim": 16,
+        "dtype": "float32",
+        "view": "plain",
+        "variant": "naive",
+        "keywords": {},
+    }
+    return case | changes
+
+
+SIDE = st.none() | st.integers(0, 20)
+MASKINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "causal": st.sampled_from((True, "top-left")),
+        "window": st.integers(0, 20)
+        | st.tuples(st.none() | st.integers(0, 20), st.none() | st.integers(0, 20)),
+        "softcap": st.sampled_from((0.7, 5.0)),
+        "scale": st.sampled_from((-0.3, 0.5)),
+    },
+)
+
+
+@st.composite
+def dense_cases(draw: st.DrawFn) -> Case:
+    heads, kv_heads = draw(st.sampled_from(((1, 1), (2, 2), (4, 2), (6, 1))))
+    case = dense(
+        seed=draw(st.integers(0, 1 << 20)),
+        batch=draw(st.integers(1, 2)),
+        heads=heads,
+        kv_heads=kv_heads,
+        queries=draw(st.sampled_from((1, 5, 32, 45))),
+        keys=draw(st.sampled_from((1, 7, 33, 64))),
+        head_dim=draw(st.sampled_from((1, 6, 32, 72))),
+        value_dim=draw(st.sampled_from((3, 32))),
+        dtype=draw(st.sampled_from(FLOATS)),
+        view=draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
+        keywords=draw(MASKINGS),
+    )
+    if draw(st.booleans()):
+        case["mask"] = {
+            "dtype": draw(st.sampled_from(("bool", "float32"))),
+            "shape": draw(
+                st.sampled_from(mask_shapes((case["batch"], heads, case["queries"], case["keys"])))
+            ),
+            "rows": draw(st.sampled_from((None, "hidden"))),
+        }
+    return case
+
+
+@settings(EVERY_TIME, max_examples=14)
+@given(case=dense_cases())
+def test_gradients_of_anything(check, case):
+    check("check_gradients", case)
+
+
+def test_gradients_without_a_visible_key(check):
+    check("check_gradients", dense(keywords={"kv_lengths": [0, 30], "causal": True}, queries=40))
+
+
+@pytest.mark.parametrize("mod", MODS)
+def test_mods(check, mod):
+    cases = [dense(mod=mod, variant=variant, seed=n) for n, variant in enumerate(VARIANTS)]
+    check("check_gradients", *cases, dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}))
+
+
+@st.composite
+def packed_cases(draw: st.DrawFn) -> Case:
+    heads, kv_heads = draw(st.sampled_from(((1, 1), (4, 2), (3, 1))))
+    count = draw(st.integers(1, 6))
+    lengths = st.lists(st.sampled_from((0, 1, 2, 9, 32, 33, 70)), min_size=count, max_size=count)
+    return {
+        "seed": draw(st.integers(0, 1 << 20)),
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": draw(st.sampled_from((5, 16, 32))),
+        "value_dim": draw(st.sampled_from((4, 16))),
+        "query_lengths": draw(lengths.filter(any)),
+        "key_lengths": draw(lengths.filter(any)),
+        "dtype": draw(st.sampled_from(FLOATS)),
+        "variant": draw(st.sampled_from(VARIANTS)),
+        "on_gpu": draw(st.booleans()),
+        "keywords": draw(MASKINGS),
+    }
+
+
+@settings(EVERY_TIME, max_examples=14)
+@given(case=packed_cases())
+def test_packed_sequences(check, case):
+    check("check_packed", case)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("pa.varlen_attention(x, x, x, [0, 3, 2, 4], [0, 1, 2, 4])", ("cu_seqlens_q", "never fall")),
+        ("pa.varlen_attention(x, x, x, [0, 5], [0, 4])", ("cu_seqlens_q", "4 packed rows")),
+        ("pa.varlen_attention(x, x, x, [1, 4], [0, 4])", ("cu_seqlens_q", "begin with 0")),
+        ("pa.varlen_attention(x, x, x, [0, 4], [0, 2, 4])", ("cu_seqlens_k", "1 sequences")),
+        ("pa.varlen_attention(x, x, x, [0.0, 4.0], [0, 4])", ("cu_seqlens_q", "integers")),
+        ("pa.varlen_attention(x[None], x, x, [0, 4], [0, 4])", ("query", "3 dimensions")),
+        ("pa.attention_backward(y[..., :2], y, y, y, y, y[..., 0])", ("grad_out", "[1, 4, 2, 8]")),
+        ("pa.attention_backward(y, y, y, y, y, y[0, ..., 0])", ("lse", "[1, 4, 2]")),
+        ("pa.attention(y, y, y, score_mod=lambda s, b, h, q, k: s if q > k else 0)", ("pa.where",)),
+        ("pa.attention(y, y, y, score_mod=lambda s: s)", ("score, b, h, q_idx, kv_idx",)),
+        ("pa.attention(y, y, y, mask_mod=lambda b, h, q, k: q)", ("mask_mod", "condition")),
+    ],
+)
+def test_bad_input_is_refused_and_the_next_call_works(lab, call, words):
+    lab.run("x = np.ones((4, 2, 8), np.float32); y = np.ones((1, 4, 2, 8), np.float32)")
+    with pytest.raises(PythonError) as caught:
+        lab.run(call)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert lab.run("(await pa.varlen_attention(x, x, x, [0, 4], [0, 4]).numpy()).max().item()") == 1.0
