@@ -116,6 +116,15 @@ export function uniqueId(stem) {
 }
 
 /**
+ * A canvas' context that draws on the CPU: the GPU's process may be busy with our kernels, and would make the page's
+ * main thread wait for it.
+ * @param {HTMLCanvasElement} canvas
+ */
+export function context2d(canvas) {
+  return /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { willReadFrequently: true }));
+}
+
+/**
  * A canvas that shows RGBA pixels one to one.
  * @param {HTMLCanvasElement} canvas
  * @param {Uint8Array<ArrayBuffer>} rgba
@@ -126,5 +135,5 @@ export function putPixels(canvas, rgba, width, height) {
   canvas.width = width;
   canvas.height = height;
   const pixels = new ImageData(new Uint8ClampedArray(rgba.buffer, rgba.byteOffset, 4 * width * height), width, height);
-  canvas.getContext('2d')?.putImageData(pixels, 0, 0);
+  context2d(canvas).putImageData(pixels, 0, 0);
 }

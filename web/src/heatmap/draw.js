@@ -1,5 +1,6 @@
 /** Draws a map with its axes on a 2D canvas. */
 
+import { context2d } from '../dom.js';
 import { formatToken } from '../format.js';
 
 /**
@@ -23,8 +24,7 @@ const MAX_LABEL = 104;
 
 /** How much room the labels need. @param {string[]} tokens */
 export function labelRoom(tokens) {
-  measuring ??= document.createElement('canvas').getContext('2d');
-  if (!measuring) return MAX_LABEL;
+  measuring ??= context2d(document.createElement('canvas'));
   measuring.font = FONT;
   let widest = 24;
   // Of a long text a part is enough: labels that turn out longer are shortened.

@@ -1,6 +1,6 @@
 /** A square map that can be pointed at, walked over with the keyboard, zoomed and panned. */
 
-import { h } from '../dom.js';
+import { context2d, h } from '../dom.js';
 import { draw, labelRoom } from './draw.js';
 import { clamp, fit, pan, reveal, visible, zoom } from './view.js';
 
@@ -34,7 +34,7 @@ export function mountHeatmap(element, { onCursor, onView }) {
     'aria-label': 'Attention map',
   });
   element.append(canvas);
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
+  const context = context2d(canvas);
   /** @type {string[]} */
   let tokens = [];
   let view = fit(1);

@@ -20,6 +20,8 @@ export function mountOverview(element, api, store) {
 
   /** @param {import('../types').SourceInfo} source */
   function build(source) {
+    // The next sentence fills the same grid; its maps replace those of the last one by one.
+    if (buttons.length === source.layers && buttons[0].length === source.heads) return mark();
     grid.style.setProperty('--heads', String(Math.min(source.heads, 16)));
     grid.style.setProperty('--lines', String(Math.ceil(source.heads / 4)));
     grid.classList.toggle('few', source.layers * source.heads <= 16);

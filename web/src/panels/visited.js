@@ -1,6 +1,6 @@
 /** The causal map as decoding makes it: a row for every position that was visited. */
 
-import { fill, h } from '../dom.js';
+import { context2d, fill, h } from '../dom.js';
 
 const MAX_SIDE = 512;
 
@@ -45,8 +45,7 @@ export function mountVisited(api, store) {
   /** @param {number} length @param {Uint8Array} rgba 256 colours */
   function paint(length, rgba) {
     canvas.width = canvas.height = length;
-    const context = canvas.getContext('2d');
-    if (!context) return;
+    const context = context2d(canvas);
     const image = context.createImageData(length, length);
     for (const { position, first, weights } of steps.values()) {
       weights.forEach((weight, i) => {
