@@ -108,6 +108,9 @@ def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
     watch.attach(context)
     page = context.new_page()
     page.goto(site_url)
-    yield Lab(page, wait_until_ready(page))
+    info = wait_until_ready(page)
+    # The page's own first maps share the device; checks that count its memory want them done.
+    page.wait_for_selector("[data-painted]", state="attached", timeout=60_000)
+    yield Lab(page, info)
     context.close()
     watch.check()

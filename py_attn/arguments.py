@@ -115,9 +115,13 @@ def check_real(name: str, value: object) -> float:
     """Return ``value`` as a float that float32 can hold; bools, strings and complex numbers are refused."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {value!r}")
-    if not abs(value) <= _LARGEST_REAL:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not abs(number) <= _LARGEST_REAL:
         raise ValueError(f"{name}: expected a finite number within ±{_LARGEST_REAL:g} (float32), got {value}")
-    return float(value)
+    return number
 
 
 def check_softcap(softcap: object) -> float:
