@@ -1,0 +1,72 @@
+"""The viewer on the recording bridge: what it would run on a GPU."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from py_attn.errors import DeviceLostError
+from py_attn.viewer import Viewer
+from py_attn.viewer.gpu_engine import GPUEngine
+
+SHAPE = {"length": 40, "heads": 4, "kv_heads": 2, "head_dim": 16}
+
+
+def call(viewer, method, **payload):
+    return asyncio.run(viewer.call(method, payload))
+
+
+@pytest.fixture
+def viewer(device):
+    made = Viewer()
+    made.device = device
+    made.engine = GPUEngine(device)
+    call(made, "open_synthetic", **SHAPE, mask="alibi", window=9, softcap=4.0)
+    return made
+
+
+def labels(bridge):
+    return [launch.label.split("/")[0] for program in bridge.programs for launch in program]
+
+
+def test_a_map_is_attention_once_and_then_only_windows(viewer, bridge):
+    answer = call(viewer, "overview", layer=0)
+    assert answer["rgba"].shape == (4 * 40 * 40 * 4,)
+    assert answer["rgba"].dtype == np.uint8
+    call(viewer, "window", layer=0, head=1, rows=[0, 10], columns=[5, 15], size=[100, 100])
+    call(viewer, "row", layer=0, head=1, query=3)
+    assert labels(bridge) == ["attention", *["attention_weights"] * 3]
+
+
+def test_no_picture_is_larger_than_what_is_asked_for(viewer, bridge):
+    call(viewer, "window", layer=0, head=0, rows=[0, 40], columns=[0, 40], size=[8, 6])
+    largest = max(size for launch in bridge.programs[-1] for _, _, size in launch.buffers[-1:])
+    assert largest == 8 * 6 * 4
+
+
+def test_decoding_appends_what_is_new(viewer, bridge):
+    call(viewer, "decode_open", layer=0, capacity=40)
+    call(viewer, "decode_step", position=5, head=0, splits=2)
+    first = labels(bridge)
+    call(viewer, "decode_step", position=6, head=0, splits=2)
+    assert first.count("cache_append") == 2  # keys and values
+    assert labels(bridge)[len(first) :].count("cache_append") == 2
+    assert "decode_reduce" in first
+
+
+def test_measuring_compiles_and_uploads_anew_each_time(viewer, bridge):
+    answer = call(viewer, "measure", layer=0, variant="naive", repeats=3)
+    assert answer["variant"] == "naive"
+    assert set(answer["parts"]) == {"upload", "compile", "dispatch", "readback"}
+    assert "@compute" in answer["wgsl"]
+    assert not answer["ok"]  # the recording bridge computes nothing
+    with pytest.raises(ValueError, match="repeats: expected 1 to 1000, got 0"):
+        call(viewer, "measure", layer=0, variant="naive", repeats=0)
+    with pytest.raises(ValueError, match="variant: expected"):
+        call(viewer, "measure", layer=0, variant="fastest", repeats=1)
+
+
+def test_a_lost_device_is_an_exception_of_its_own(viewer, device):
+    device.destroy()
+    with pytest.raises(DeviceLostError):
+        call(viewer, "overview", layer=0)
