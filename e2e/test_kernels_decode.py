@@ -97,7 +97,7 @@ def decode_cases(draw):
     )
 
 
-@settings(EVERY_TIME, max_examples=16)
+@settings(EVERY_TIME, max_examples=10)
 @given(case=decode_cases())
 def test_anything(check, case):
     check(case)
