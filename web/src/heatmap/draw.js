@@ -46,7 +46,7 @@ export function draw(context, scene) {
   context.rect(left, top, side, side);
   context.clip();
   drawPicture(context, scene);
-  drawCursor(context, scene);
+  if (scene.tokens.length) drawCursor(context, scene);
   context.restore();
   context.strokeStyle = theme.line;
   context.lineWidth = 1;

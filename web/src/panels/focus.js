@@ -155,7 +155,7 @@ export function mountFocus(element, api, store) {
   store.on(['sourceNumber', 'layer', 'head'], ({ source, layer, head }) => {
     title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
     subtitle.textContent = source
-      ? `Every row is one query’s softmax over ${source.tokens.length} keys, recomputed from Q, K and the row’s LSE.`
+      ? `Every row is one query’s softmax over ${source.tokens.length} keys, ${how(source.engine)}.`
       : ' ';
     request();
     inspect();
@@ -170,6 +170,11 @@ export function mountFocus(element, api, store) {
     map.setCursor(query, key);
     inspect();
   });
+}
+
+/** @param {string} engine */
+function how(engine) {
+  return engine === 'webgpu' ? 'recomputed from Q, K and the row’s LSE' : 'computed by the numpy reference';
 }
 
 /** A token as a person should see it, whatever its script. @param {string} token @param {number} index */

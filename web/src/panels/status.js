@@ -24,6 +24,7 @@ export function mountBoot(element) {
   return {
     /** @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress */
     show({ stage, loaded, total }) {
+      if (element.dataset.state === 'failed') return; // the other downloads go on for a moment
       element.dataset.state = 'loading';
       const number = ORDER.indexOf(stage);
       label.textContent = `${STAGES[stage]} …`;
