@@ -363,6 +363,7 @@ def test_everything_that_can_be_pressed_has_a_name(shown):
 
 
 def test_drawing_never_holds_the_page_up(shown):
+    open_sample(shown)
     with longest_task(shown) as busiest:
         for head in (1, 5, 9):
             shown.get_by_role("gridcell", name=f"Layer 4, head {head}", exact=True).click()

@@ -127,7 +127,7 @@ def test_nothing_typed_gets_a_gentle_word(page, site_url, text):
 def test_loading_the_model_can_be_cancelled(page, site_url):
     held = []
     opened(page, site_url)
-    page.context.route(MODEL, held.append)  # the answer never comes
+    page.context.route(MODEL, lambda route: held.append(route))  # the answer never comes
     sentence(page).fill("cancel this")
     page.get_by_role("button", name=re.compile("Load MiniLM")).click()
     expect(page.locator(".model-loading")).to_contain_text("MB")

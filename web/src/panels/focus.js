@@ -97,6 +97,7 @@ export function mountFocus(element, api, store) {
       pooling.classList.toggle('inactive', answer.exact);
       sampling.hidden = answer.step === 1;
       sampling.textContent = `At this distance one of every ${answer.step} rows is looked at; zoom in for all of them.`;
+      if (!box.dataset.shown) performance.mark('py-attn:first-map');
       box.dataset.shown = `${sourceNumber}/${layer}/${head}`;
     },
     (error) => {
