@@ -10,7 +10,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 
-#: 17 evenly spaced colours each; between them linear, at most 2 (magma) to 5 (viridis) of 255 away from the full table.
+#: 17 evenly spaced colours each; between them linear, at most 5 of 255 away from the full tables.
 _ANCHORS = {
     "rocket": "03051a 180f29 30173a 481c48 611f53 7b1f59 971c5b b21758 cb1b4f df2f44 ec4c3e f26b49 f58860 "
     "f6a37a f6bc99 f8d4bc faebdd",

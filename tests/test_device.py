@@ -227,10 +227,10 @@ def test_a_program_is_recorded_once_and_crosses_once_a_submission(device, bridge
     with device.record() as program:
         out = pa.attention(*inputs)
         pa.attention(*inputs, causal=True)
+        bridge.log.clear()
     assert len(program) == 2
     assert [d.shader.name for d in program.dispatches] == ["attention"] * 2
     assert bridge.programs == []
-    bridge.log.clear()
     for _ in range(3):
         program.submit()
     assert [name for name, *_ in bridge.log] == ["create_program", *["submit_program"] * 3]
@@ -529,3 +529,25 @@ def test_assets_come_through_the_bridge(device, bridge):
     data = run(device.fetch_asset("sample", lambda *progress: seen.append(progress)))
     assert bytes(data) == b"abcd"
     assert seen == [(2, 4), (4, 4)]
+
+
+def test_shaders_of_one_name_are_told_apart(device, bridge):
+    query, key, value = qkv(device)
+    pa.attention(query, key, value)
+    pa.attention(query, key, value, softcap=2.0)
+    assert len({label for label, *_ in bridge.pipelines.values()}) == len(bridge.pipelines) == 2
+
+
+def test_a_tensor_is_not_read_while_it_is_written(device, bridge):
+    cache = pa.KVCache(1, 2, 8, 4)
+    cache.append(np.ones((1, 2, 1, 4)), np.ones((1, 2, 1, 4)))
+    device.flush()
+    bridge.log.clear()
+    with pytest.raises(ValueError, match="read while it is written"):
+        cache.append(cache.keys[:, :, :1], cache.values[:, :, :1])
+    assert cache.length == 1
+
+
+def test_axes_and_shapes_also_come_as_tuples(device):
+    tensor = device.tensor(np.arange(6.0).reshape(2, 3))
+    assert tensor.transpose((1, 0)).shape == tensor.reshape((3, 2)).shape == (3, 2)

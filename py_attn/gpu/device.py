@@ -100,6 +100,7 @@ class Device:
         self._timer: Timer | None = None
         self._pipelines: dict[str, int] = {}
         self._pipeline_shaders: dict[str, Shader] = {}
+        self._compile_told: set[int] = set()
         self._buffer_sizes: dict[int, int] = {}
         self._pool: dict[int, list[int]] = {}
         self._pool_bytes = 0
@@ -282,7 +283,8 @@ class Device:
         Raises
         ------
         ValueError
-            When the shader needs more buffers than the device binds at a time.
+            When the shader needs more buffers than the device binds at a time, or would read and write
+            the same one.
         DeviceLostError
             When the device is gone.
         """
@@ -296,14 +298,26 @@ class Device:
         pipeline = self._pipelines.get(shader.wgsl)
         compiled = pipeline is None
         if pipeline is None:
-            access = "".join("w" if b.writes else "r" for b in shader.bindings)
-            pipeline = self._bridge.create_pipeline(shader.label, shader.wgsl, access)
-            self._pipelines[shader.wgsl] = pipeline
-            self._pipeline_shaders[shader.label] = shader
+            pipeline = self._pipelines[shader.wgsl] = self._create_pipeline(shader)
+        written = {b.storage for b, binding in zip(buffers, shader.bindings, strict=True) if binding.writes}
+        for bound, binding in zip(buffers, shader.bindings, strict=True):
+            if not binding.writes and bound.storage in written:
+                raise ValueError(
+                    f"{binding.name}: the tensor would be read while it is written; copy it first"
+                )
         recorder = self._recording or self._pending
         recorder.add(Dispatch(shader, workgroups, pipeline, compiled), params, buffers)
         if self._recording is None and (self._timer or len(self._pending.dispatches) >= _FLUSH_AFTER):
             self.flush()
+
+    def _create_pipeline(self, shader: Shader) -> int:
+        # Errors come back by label, so texts of the same name and variant are numbered.
+        label, number = shader.label, 1
+        while self._pipeline_shaders.setdefault(label, shader) != shader:
+            number += 1
+            label = f"{shader.label} #{number}"
+        access = "".join("w" if b.writes else "r" for b in shader.bindings)
+        return self._bridge.create_pipeline(label, shader.wgsl, access)
 
     def flush(self) -> None:
         """Send recorded work on to the GPU without waiting for it."""
@@ -317,6 +331,13 @@ class Device:
         released, self._released = self._released, []
         for storage in released:
             self._recycle(storage)
+
+    async def _take_compile_us(self, dispatch: Dispatch) -> float | None:
+        """How long the dispatch's pipeline took to be made; told once."""
+        if not dispatch.compiled or dispatch.pipeline in self._compile_told:
+            return None
+        self._compile_told.add(dispatch.pipeline)
+        return await self._bridge.compile_us(dispatch.pipeline)
 
     def _submit(self, program: int, recorder: Recorder) -> None:
         if self._timer:
@@ -333,10 +354,12 @@ class Device:
         self.check_alive()
         self.flush()
         recorder = self._recording = Recorder(keep=True)
+        program = Program(self, recorder)
         try:
-            yield Program(self, recorder)
+            yield program
         finally:
             self._recording = None
+        program._decode()
 
     @contextmanager
     def timer(self) -> Iterator[Timer]:

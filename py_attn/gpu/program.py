@@ -101,9 +101,14 @@ class Program:
         device.flush()
         if not self._recorder.dispatches:
             return
-        if self._handle is None:
-            self._handle = device._bridge.create_program(self._recorder.words)
+        self._decode()
+        assert self._handle is not None
         device._submit(self._handle, self._recorder)
+
+    def _decode(self) -> None:
+        """Hand the word stream over, once; from then on the far side holds on to the pipelines."""
+        if self._handle is None and self._recorder.dispatches and not self._device.lost:
+            self._handle = self._device._bridge.create_program(self._recorder.words)
 
     def destroy(self) -> None:
         """Forget the recorded dispatches and let go of their tensors."""

@@ -162,10 +162,10 @@ class Tensor:
             axis += 1
         return Tensor(self._storage, self.kind, tuple(shape), tuple(strides), offset)
 
-    def transpose(self, *axes: int) -> Tensor:
-        """A view with its axes in another order; without arguments in reverse order."""
+    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+        """A view with its axes in another order, given one by one or as a tuple; without any, reversed."""
         self.storage()
-        order = [check_int("axes", axis) for axis in axes] if axes else list(range(self.ndim))[::-1]
+        order = [check_int("axes", axis) for axis in _unpack(axes)] if axes else list(range(self.ndim))[::-1]
         normal = [axis + self.ndim if axis < 0 else axis for axis in order]
         if sorted(normal) != list(range(self.ndim)):
             raise ValueError(f"axes: expected a permutation of {self.ndim} axes, got {tuple(axes)}")
@@ -177,8 +177,8 @@ class Tensor:
             self.offset,
         )
 
-    def reshape(self, *shape: int) -> Tensor:
-        """A view of another shape; only where no element would have to move.
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """A view of another shape, its lengths one by one or as a tuple; no element is moved.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class Tensor:
             When the sizes differ, or the view's strides allow no such shape without a copy.
         """
         self.storage()
-        target = [check_int("shape", n) for n in shape]
+        target = [check_int("shape", n) for n in _unpack(shape)]
         if target.count(-1) == 1:
             known = -math.prod(target)
             target[target.index(-1)] = self.size // known if known else 0
@@ -238,6 +238,11 @@ class Tensor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.destroy()
+
+
+def _unpack(given: tuple[Any, ...]) -> Sequence[Any]:
+    """Numbers that came one by one, or as one tuple."""
+    return given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
