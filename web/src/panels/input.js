@@ -112,6 +112,7 @@ export function mountInput(element, store, actions) {
     loading.hidden = false;
     say('');
     const tell = (/** @type {string} */ stage, /** @type {number} */ loaded, /** @type {number} */ total) => {
+      if (stage === 'vocabulary') return; // a blink beside the weights
       bar.value = total ? loaded / total : 0;
       loadingText.textContent =
         stage === 'upload'
