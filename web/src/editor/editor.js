@@ -80,6 +80,9 @@ export function createEditor(element, text, { onRun, onChange }) {
     }),
   });
 
+  // Out of sight the editor does not notice by itself that its lines wrap differently now.
+  new ResizeObserver(() => view.requestMeasure()).observe(element);
+
   return {
     get text() {
       return view.state.doc.toString();
