@@ -28,7 +28,7 @@ export function labelRoom(tokens) {
   measuring.font = FONT;
   let widest = 24;
   // Of a long text a part is enough: labels that turn out longer are shortened.
-  for (const token of tokens.slice(0, 600)) widest = Math.max(widest, measuring.measureText(formatToken(token)).width);
+  for (const token of [...tokens.slice(0, 600), ...tokens.slice(-20)]) widest = Math.max(widest, measuring.measureText(formatToken(token)).width);
   return Math.ceil(Math.min(widest, MAX_LABEL)) + 10;
 }
 

@@ -1,7 +1,7 @@
 /** One map, large: pointed at, zoomed, and read off exactly. */
 
 import { choose, fill, h, icon, ICONS, putPixels, segmented } from '../dom.js';
-import { formatToken, formatWeight, shortError } from '../format.js';
+import { formatCount, formatToken, formatWeight, shortError } from '../format.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
 import { createRows } from '../rows.js';
@@ -156,7 +156,7 @@ export function mountFocus(element, api, store) {
   store.on(['sourceNumber', 'layer', 'head'], ({ source, layer, head }) => {
     title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
     subtitle.textContent = source
-      ? `Every row is one query’s softmax over ${source.tokens.length} keys, ${how(source.engine)}.`
+      ? `Every row is one query’s softmax over ${formatCount(source.length)} keys, ${how(source.engine)}.`
       : ' ';
     request();
     inspect();
