@@ -105,7 +105,7 @@ export function mountOverview(element, api, store) {
       }
       grid.setAttribute('aria-busy', 'false');
       const elapsed = formatTime(1000 * (performance.now() - begun));
-      summary.textContent = `${describe(source)} ${elapsed} for all maps, ${engineName(source.engine, store.state.info)}${step > 1 ? `, from every ${step}th row` : ''}.`;
+      summary.textContent = `${describe(source)} ${elapsed} for all maps, ${engineName(source.engine, store.state.info)}${step > 1 ? `, from one of every ${step} rows` : ''}.`;
       performance.mark('py-attn:maps');
       element.dataset.painted = String(sourceNumber);
     },
@@ -143,7 +143,7 @@ const EMPTY = {
 /** @param {import('../types').SourceInfo} source */
 function describe({ layers, heads, length }) {
   const what = layers === 1 ? '1 layer' : `${layers} layers`;
-  return `${what} × ${heads} heads, each ${formatCount(length)} × ${formatCount(length)} weights.`;
+  return `${what} × ${heads === 1 ? '1 head' : `${heads} heads`}, each ${formatCount(length)} × ${formatCount(length)} weights.`;
 }
 
 /** @param {string} engine @param {import('../runtime/client.js').Info | null} info */
