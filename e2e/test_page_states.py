@@ -99,7 +99,8 @@ def test_sentences_of_all_kinds(page, site_url, artifacts):
     run_sentence(page, "A smile 🙂 and a family 👨‍👩‍👧 here.")
     run_sentence(page, "שלום עולם, مرحبا بالعالم")
     assert sentence(page).get_attribute("dir") == "auto"
-    # The sentence is in the address, and a reload runs it again without a click.
+    # The sentence stays in the address wherever one goes, and a reload runs it again without a click.
+    page.get_by_role("link", name="Kernel").click()
     assert "text=" in page.url
     page.reload()
     wait_until_ready(page)

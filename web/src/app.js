@@ -164,6 +164,7 @@ export function mountApp(element, runtime) {
     else await input.replay();
   }
 
+  document.addEventListener('click', goTo);
   watchTheme(recolor);
   page.theme.addEventListener('click', () => {
     toggleTheme();
@@ -174,6 +175,17 @@ export function mountApp(element, runtime) {
     const base = store.state.style.colormap.replace(/_r$/u, '');
     store.set({ style: { ...store.state.style, colormap: isDark() ? base : `${base}_r` } });
   }
+}
+
+/** Follows a link within the page without touching the address, where the sentence lies. @param {MouseEvent} event */
+function goTo(event) {
+  const link = event.target instanceof Element ? event.target.closest('a[href^="#"]') : null;
+  const target = link && document.getElementById(link.getAttribute('href')?.slice(1) ?? '');
+  if (!target) return;
+  event.preventDefault();
+  target.tabIndex = -1;
+  target.focus({ preventScroll: true });
+  target.scrollIntoView();
 }
 
 /** @param {HTMLElement} element */
