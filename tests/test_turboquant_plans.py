@@ -84,6 +84,7 @@ NOT_FINITE = np.where(np.arange(8) == 5, np.inf, 1.0)[None]
             ValueError,
             r"x: expected finite float32 numbers to quantise, got inf at \[0, 5\] \(1 in all\)",
         ),
+        (lambda d: pa.turboquant.quantize(["a", "b"], 2), TypeError, "x: expected numbers or booleans"),
         (lambda d: pa.turboquant.quantize([1e300], 2), ValueError, r"got 1e\+300 at \[0\]"),
         (
             lambda d: pa.turboquant.dequantize(zeros(2, 8)),

@@ -36,15 +36,18 @@ def check_bits(bits: object, qjl: object = False) -> int:
 
 
 def check_finite(name: str, value: object) -> None:
-    """Raise for an array that holds NaN or infinities; a Tensor's numbers are not looked at."""
+    """Raise for an array of floats with NaN or infinities; a Tensor's numbers are not looked at."""
     if isinstance(value, Tensor):
         return
+    array = np.asarray(value)
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        return
     with np.errstate(over="ignore"):
-        finite = np.isfinite(np.asarray(value).astype(np.float32))
+        finite = np.isfinite(array.astype(np.float32))
     if not finite.all():
         where = np.argwhere(~finite)
         raise ValueError(
-            f"{name}: expected finite float32 numbers to quantise, got {np.asarray(value)[tuple(where[0])]} "
+            f"{name}: expected finite float32 numbers to quantise, got {array[tuple(where[0])]} "
             f"at {where[0].tolist()} ({len(where)} in all)"
         )
 
