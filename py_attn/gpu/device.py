@@ -299,9 +299,11 @@ class Device:
         compiled = pipeline is None
         if pipeline is None:
             pipeline = self._pipelines[shader.wgsl] = self._create_pipeline(shader)
-        written = {b.storage for b, binding in zip(buffers, shader.bindings, strict=True) if binding.writes}
-        for bound, binding in zip(buffers, shader.bindings, strict=True):
-            if not binding.writes and bound.storage in written:
+        # That there are as many buffers as bindings is WebGPU's to check.
+        bound = list(zip(buffers, shader.bindings, strict=False))
+        written = {buffer.storage for buffer, binding in bound if binding.writes}
+        for buffer, binding in bound:
+            if not binding.writes and buffer.storage in written:
                 raise ValueError(
                     f"{binding.name}: the tensor would be read while it is written; copy it first"
                 )
