@@ -123,6 +123,7 @@ def attention_backward(
     scale: float | None = None,
     softcap: float | None = None,
     kv_lengths: npt.ArrayLike | None = None,
+    query_offset: int | None = None,
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
@@ -137,7 +138,16 @@ def attention_backward(
     """
     swap = check_layout(layout) == "BSHD"
     d_out, q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (grad_out, query, key, value))
-    problem = resolve(q.shape, k.shape, v.shape, causal=causal, window=window, scale=scale, softcap=softcap)
+    problem = resolve(
+        q.shape,
+        k.shape,
+        v.shape,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        query_offset=query_offset,
+    )
     m = problem.masking
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
