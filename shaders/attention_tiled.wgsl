@@ -1,9 +1,17 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with register tiles, all arithmetic in f32.
 //##
 //## A workgroup of TX × TY invocations owns BQ = TY·ROWS query rows and walks along the keys BK at a
-//## time. An invocation holds ROWS × BK/TX scores and ROWS × DV/TX outputs in registers. Operands are
-//## staged in workgroup memory as vec4s along the head dim, so that a score is a chain of dot products
-//## and every read is a vec4; rows are one vec4 longer than their data to spread over the banks.
+//## time. An invocation holds ROWS × BK/TX scores and ROWS × DV/TX outputs in registers. Query and key are
+//## staged DEPTH elements of the head dim at a time with the head dim outermost, the weights with the keys
+//## outermost, so that both products are sums of outer products: of one vec4 or two of rows with some vec4s
+//## of columns. An invocation's rows are 4·(ty + TY·i) + 0…3, its keys 4·(tx + TX·g) + 0…3; key
+//## 4·(tx + TX·g) + c lies in slot (4g + c)·TX + tx of weights and values.
+//##
+//## Indices are sums and products of constants, remainders and loop counters that go up by one: Tint then
+//## knows them to be within their arrays and leaves out the clamp that it puts around every other index.
+//##
+//## What one step of staging needs is asked of memory before the step before it is computed (`staged`). Rows past the last are read from the
+//## last one, as a branch would have to wait for what it reads.
 //##
 //## The per-invocation arrays are indexed by constants where `unrolled`, which puts them in registers;
 //## a software adapter's compiler prefers loops.
@@ -23,29 +31,138 @@
 //# include "lib/score.wgsl"
 //# include "lib/sequences.wgsl"
 //##
-const SCORES = BK / TX;
+const SCORES = {{ BK // (4 * TX) }}u;
+const PARTS = BK / VALUE_KEYS;
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
-const KEY_PITCH = DEPTH4 + 1u;
+// In vec4s; a row of the stage is one longer than its data, so that pairs of columns spread over the banks.
+const KEY_PITCH = BK / 4u + 1u;
+const QUERY_PITCH = BQ / 4u + 1u;
+const WEIGHTS_PITCH = BQ / 4u + 1u;
+//# set chunks = (D4 + DEPTH4 - 1) // DEPTH4
+//# set key_vec4s = 4 * DEPTH4 * (BK // 4 + 1)
+//# set query_vec4s = 4 * DEPTH4 * (BQ // 4 + 1) * (chunks if query_resident else 1)
+const CHUNKS = {{ chunks }}u;
 //# if query_resident
-const QUERY_PITCH = D4 + 1u;
-var<workgroup> query_tile: array<vec4<f32>, BQ * QUERY_PITCH>;
-var<workgroup> stage: array<vec4<f32>, {{ [BK * (DEPTH4 + 1), VALUE_KEYS * DV4] | max }}>;
+const QUERY_STAGE = {{ [key_vec4s, VALUE_KEYS * DV4] | max }}u;
+var<workgroup> stage: array<vec4<f32>, {{ ([key_vec4s, VALUE_KEYS * DV4] | max) + query_vec4s }}>;
 //# else
-const QUERY_PITCH = KEY_PITCH;
-const QUERY_STAGE = BK * KEY_PITCH;
-var<workgroup> stage: array<vec4<f32>, {{ [(BK + BQ) * (DEPTH4 + 1), VALUE_KEYS * DV4] | max }}>;
+const QUERY_STAGE = {{ key_vec4s }}u;
+var<workgroup> stage: array<vec4<f32>, {{ [key_vec4s + query_vec4s, VALUE_KEYS * DV4] | max }}>;
 //# endif
-var<workgroup> weights: array<vec4<f32>, BQ * BK / 4u>;
-//# if subgroups
+var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * WEIGHTS_PITCH>;
+//# if subgroups and not subgroup_ids
 var<workgroup> subgroups_seen: atomic<u32>;
-//# else
-var<workgroup> row_values: array<f32, BQ * TX>;
 //# endif
 //# if masks
 var<workgroup> tile_seen: atomic<u32>;
 var<workgroup> tile_live: u32;
 //# endif
 
+//## One step of staging is taken in two: what it needs is read into `staged`, later put into `stage`.
+//# set key_loads = (BK * DEPTH4 + WORKGROUP - 1) // WORKGROUP
+//# set query_loads = (BQ * DEPTH4 + WORKGROUP - 1) // WORKGROUP
+//# set value_loads = (VALUE_KEYS * DV4 + WORKGROUP - 1) // WORKGROUP
+fn query_vec4(head: u32, row: u32, last_row: u32, d: u32) -> vec4<f32> {
+  return query_at4(head + min(row, last_row) * params.query_strides.z, params.query_strides.w, 4u * {{ "min(d, D4 - 1u)" if D4 % DEPTH4 else "d" }});
+}
+
+fn key_vec4(head: u32, j: i32, end: i32, d: u32) -> vec4<f32> {
+  return key_at4(head + u32(min(j, end - 1)) * params.key_strides.z, params.key_strides.w, 4u * {{ "min(d, D4 - 1u)" if D4 % DEPTH4 else "d" }});
+}
+
+fn value_vec4(head: u32, j: i32, end: i32, d: u32) -> vec4<f32> {
+  return value_at4(head + u32(min(j, end - 1)) * params.value_strides.z, params.value_strides.w, 4u * d);
+}
+
+//## Entry e of a stage: neighbours take two vec4s of one row, then go on to the next row.
+//# macro load_keys(depth)
+//# call(n) each("n", key_loads, unrolled)
+        let e = place + {{ n }} * WORKGROUP;
+        staged[{{ n }}] = key_vec4(key_head, tile_key + i32((e / 2u) % BK), end, {{ depth }} + 2u * (e / (2u * BK)) + e % 2u);
+//# endcall
+//# if not query_resident
+//#   call(n) each("n", query_loads, unrolled)
+        let e = place + {{ n }} * WORKGROUP;
+        staged[{{ key_loads }}u + {{ n }}] = query_vec4(query_head, first_row + (e / 2u) % BQ, last_row, {{ depth }} + 2u * (e / (2u * BQ)) + e % 2u);
+//#   endcall
+//# endif
+//# endmacro
+//# macro put(first, pitch, rows, value)
+      let v = {{ value }};
+      let row = (e / 2u) % {{ rows }};
+      let d = 4u * (2u * (e / (2u * {{ rows }})) + e % 2u);
+//# for c in range(4)
+      stage[{{ first }} + (d + {{ c }}u) * {{ pitch }} + row / 4u][row % 4u] = v[{{ c }}];
+//# endfor
+//# endmacro
+//# macro store_keys()
+//# call(n) each("n", key_loads, unrolled)
+      let e = place + {{ n }} * WORKGROUP;
+//#   if BK * DEPTH4 % WORKGROUP
+      if (e < BK * DEPTH4) {
+{{ put("0u", "KEY_PITCH", "BK", "staged[" ~ n ~ "]") }}
+      }
+//#   else
+{{ put("0u", "KEY_PITCH", "BK", "staged[" ~ n ~ "]") }}
+//#   endif
+//# endcall
+//# if not query_resident
+//#   call(n) each("n", query_loads, unrolled)
+      let e = place + {{ n }} * WORKGROUP;
+//#     if BQ * DEPTH4 % WORKGROUP
+      if (e < BQ * DEPTH4) {
+{{ put("QUERY_STAGE", "QUERY_PITCH", "BQ", "staged[" ~ key_loads ~ "u + " ~ n ~ "] * params.query_scale") }}
+      }
+//#     else
+{{ put("QUERY_STAGE", "QUERY_PITCH", "BQ", "staged[" ~ key_loads ~ "u + " ~ n ~ "] * params.query_scale") }}
+//#     endif
+//#   endcall
+//# endif
+//# endmacro
+//# macro load_values(part)
+//# call(n) each("n", value_loads, unrolled)
+        let e = place + {{ n }} * WORKGROUP;
+        let slot = {{ part }} + e / DV4;
+        let column = 4u * (slot % TX + TX * (slot / (4u * TX))) + (slot / TX) % 4u;
+        staged[{{ n }}] = value_vec4(value_head, tile_key + i32(column), end, e % DV4);
+//# endcall
+//# endmacro
+//## The weights of one part's keys. The scores' index must be constant, so every part has its own branch.
+//# macro store_weights()
+//# call(part) each("p", BK // VALUE_KEYS, unrolled)
+//#   if BK > VALUE_KEYS
+      if (part == {{ part }}) {
+//#   endif
+//#   call(n) each("n", VALUE_KEYS // TX, unrolled)
+//#     call(i) each("i", ROWS // 4, unrolled)
+        let number = {{ part }} * (VALUE_KEYS / TX) + {{ n }};
+        let at = 4u * {{ i }} * SCORES + number / 4u;
+        let c = number % 4u;
+        weights[({{ n }} * TX + tx) * WEIGHTS_PITCH + {{ i }} * TY + ty] =
+          vec4<f32>(s[at][c], s[at + SCORES][c], s[at + 2u * SCORES][c], s[at + 3u * SCORES][c]);
+//#     endcall
+//#   endcall
+//#   if BK > VALUE_KEYS
+      }
+//#   endif
+//# endcall
+//# endmacro
+//# macro store_values()
+//# call(n) each("n", value_loads, unrolled)
+      let e = place + {{ n }} * WORKGROUP;
+//#   if VALUE_KEYS * DV4 % WORKGROUP
+      if (e < VALUE_KEYS * DV4) {
+        stage[e] = staged[{{ n }}];
+      }
+//#   else
+      stage[e] = staged[{{ n }}];
+//#   endif
+//# endcall
+//# endmacro
+//## The number in its tile of an invocation's row r.
+//# macro row(r)
+4u * (ty + TY * ({{ r }} / 4u)) + {{ r }} % 4u
+//# endmacro
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
 //# set combine = "max({}, {})" if op == "max" else "({} + {})"
@@ -59,26 +176,32 @@ var<workgroup> tile_live: u32;
 //#   endcall
 //# else
 //#   call(r) each("r", ROWS, unrolled)
-    row_values[(ty * ROWS + {{ r }}) * TX + tx] = {{ values }}[{{ r }}];
+    let cell = (TY * {{ r }} + ty) * TX + tx;
+    weights[cell / 4u][cell % 4u] = {{ values }}[{{ r }}];
 //#   endcall
     workgroupBarrier();
 //#   call(r) each("r", ROWS, unrolled)
-    {{ values }}[{{ r }}] = row_values[(ty * ROWS + {{ r }}) * TX];
-    for (var x = 1u; x < TX; x++) {
-      {{ values }}[{{ r }}] = {{ combine.format(values ~ "[" ~ r ~ "]", "row_values[(ty * ROWS + " ~ r ~ ") * TX + x]") }};
+    var all = weights[(TY * {{ r }} + ty) * (TX / 4u)];
+    for (var x = 1u; x < TX / 4u; x++) {
+      all = {{ combine.format("all", "weights[(TY * " ~ r ~ " + ty) * (TX / 4u) + x]") }};
     }
+    {{ values }}[{{ r }}] = {{ combine.format(combine.format("all.x", "all.y"), combine.format("all.z", "all.w")) }};
 //#   endcall
 //# endif
 //# endmacro
 //##
-@compute @workgroup_size(WORKGROUP)
+@compute @workgroup_size(TX, TY)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
 //# if subgroups
   @builtin(subgroup_size) subgroup_size: u32,
   @builtin(subgroup_invocation_id) lane: u32,
+//#   if subgroup_ids
+  @builtin(subgroup_id) number: u32,
+//#   endif
+//# else
+  @builtin(local_invocation_id) local: vec3<u32>,
 //# endif
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
@@ -91,28 +214,34 @@ fn main(
     return;
   }
 //# else
-  if (work >= params.tiles * params.heads * params.batch) {
+  let all_heads = params.heads * params.batch;
+  if (work >= params.tiles * all_heads) {
     return;
   }
-  // The last tiles have most to do under a causal mask, so they begin first.
-  let tile = params.tiles - 1u - work % params.tiles;
-  let h = (work / params.tiles) % params.heads;
-  let b = work / params.tiles / params.heads;
+  // The last tiles have most to do under a causal mask, so those of all heads begin first.
+  let tile = params.tiles - 1u - work / all_heads;
+  let h = work % params.heads;
+  let b = work / params.heads % params.batch;
   let at = sequence(b);
 //# endif
 //# if subgroups
-  // WGSL does not say which invocations share a subgroup, so subgroups draw numbers and invocations
-  // take their place from the number and their lane.
+  // WGSL does not say which invocations share a subgroup: they take their place from the subgroup's number
+  // and their lane{{ "" if subgroup_ids else "; the subgroups draw their numbers" }}.
+//#   if not subgroup_ids
   var number = 0u;
   if (lane == 0u) {
     number = atomicAdd(&subgroups_seen, 1u);
   }
-  let place = subgroupBroadcastFirst(number) * subgroup_size + lane;
-//# else
-  let place = local;
-//# endif
+  number = subgroupBroadcastFirst(number);
+//#   endif
+  let place = (number * subgroup_size + lane) % WORKGROUP;
   let tx = place % TX;
   let ty = place / TX;
+//# else
+  let tx = local.x;
+  let ty = local.y;
+  let place = ty * TX + tx;
+//# endif
 
   let length = at.keys;
   let shift = at.shift;
@@ -128,31 +257,30 @@ fn main(
   let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
   let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
 
-//# if query_resident
-  for (var e = place; e < BQ * D4; e += WORKGROUP) {
-    let row = first_row + e / D4;
-    var v = vec4<f32>();
-    if (row <= last_row) {
-      v = query_at4(query_head + row * params.query_strides.z, params.query_strides.w, 4u * (e % D4));
-    }
-    query_tile[(e / D4) * QUERY_PITCH + e % D4] = v * params.query_scale;
-  }
-//# endif
   var top: array<f32, ROWS>;
   var total: array<f32, ROWS>;
   var high: array<f32, ROWS>;
-  var q: array<vec4<f32>, ROWS>;
-  var s: array<f32, ROWS * SCORES>;
+  var q: array<vec4<f32>, ROWS / 4u>;
+  var s: array<vec4<f32>, ROWS * SCORES>;
   var sums: array<vec4<f32>, ROWS * COLUMNS>;
+  var staged: array<vec4<f32>, {{ [key_loads + (0 if query_resident else query_loads), value_loads] | max }}>;
 //# call(r) each("r", ROWS, unrolled)
   top[{{ r }}] = FLOOR;
 //# endcall
+//# if query_resident
+//#   call(n) each("n", query_loads * chunks, unrolled)
+  let e = place + {{ n }} * WORKGROUP;
+  if (e < BQ * DEPTH4 * CHUNKS) {
+    let d4 = 2u * (e / (2u * BQ)) + e % 2u;
+{{ put("QUERY_STAGE", "QUERY_PITCH", "BQ", "query_vec4(query_head, first_row + (e / 2u) % BQ, last_row, d4) * params.query_scale") }}
+  }
+//#   endcall
+//# endif
 
   for (var tile_key = begin; tile_key < end; tile_key += i32(BK)) {
     // Where every row sees every key of the tile there is nothing to check.
     let last_key = tile_key + i32(BK) - 1;
-    let whole = {{ "false" if masks or has_score_mod else "true" }} && last_key < end
-      && last_key <= first_position + params.window_right
+    let whole = last_key < end && last_key <= first_position + params.window_right
       && tile_key >= last_position - params.window_left;
 //# if masks
     // A tile that the mask hides from every row is not computed.
@@ -176,120 +304,112 @@ fn main(
     }
 //# endif
 
-//# call(n) each("n", ROWS * BK // TX, unrolled)
-    s[{{ n }}] = 0.0;
+//# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
+    s[{{ n }}] = vec4<f32>();
 //# endcall
-    for (var depth = 0u; depth < D4; depth += DEPTH4) {
+{{ load_keys("0u") }}
+    for (var chunk = 0u; chunk < CHUNKS; chunk++) {
       workgroupBarrier();
-      for (var e = place; e < BK * DEPTH4; e += WORKGROUP) {
-        // Key 4·(tx + TX·g) + c goes to slot (4g + c)·TX + tx: neighbours in tx read neighbouring rows.
-        let slot = e / DEPTH4;
-        let column = 4u * (slot % TX + TX * (slot / (4u * TX))) + (slot / TX) % 4u;
-        let j = tile_key + i32(column);
-        let d = depth + e % DEPTH4;
-        var v = vec4<f32>();
-        if (j < end{{ " && d < D4" if D4 % DEPTH4 else "" }}) {
-          v = key_at4(key_head + u32(j) * params.key_strides.z, params.key_strides.w, 4u * d);
-        }
-        stage[slot * KEY_PITCH + e % DEPTH4] = v;
-      }
-//# if not query_resident
-      for (var e = place; e < BQ * DEPTH4; e += WORKGROUP) {
-        let row = first_row + e / DEPTH4;
-        let d = depth + e % DEPTH4;
-        var v = vec4<f32>();
-        if (row <= last_row{{ " && d < D4" if D4 % DEPTH4 else "" }}) {
-          v = query_at4(query_head + row * params.query_strides.z, params.query_strides.w, 4u * d);
-        }
-        stage[QUERY_STAGE + (e / DEPTH4) * QUERY_PITCH + e % DEPTH4] = v * params.query_scale;
+{{ store_keys() }}
+      workgroupBarrier();
+//# if D4 > DEPTH4
+      if (chunk + 1u < CHUNKS) {
+{{ load_keys("(chunk + 1u) * DEPTH4") }}
       }
 //# endif
-      workgroupBarrier();
-      for (var d = 0u; d < {{ "min(DEPTH4, D4 - depth)" if D4 % DEPTH4 else "DEPTH4" }}; d++) {
-//# call(r) each("r", ROWS, unrolled)
-//#   if query_resident
-        q[{{ r }}] = query_tile[(ty * ROWS + {{ r }}) * QUERY_PITCH + depth + d];
-//#   else
-        q[{{ r }}] = stage[QUERY_STAGE + (ty * ROWS + {{ r }}) * QUERY_PITCH + d];
+//# call(d) each("d", 4 * DEPTH4, unrolled)
+//#   if D4 % DEPTH4
+      if (4u * DEPTH4 * chunk + {{ d }} < 4u * D4) {
+//#   endif
+//#   call(i) each("i", ROWS // 4, unrolled)
+      q[{{ i }}] = stage[QUERY_STAGE + ({{ "4u * DEPTH4 * chunk + " if query_resident }}{{ d }}) * QUERY_PITCH + {{ i }} * TY + ty];
+//#   endcall
+//#   call(g) each("g", BK // (4 * TX), unrolled)
+      let k = stage[{{ d }} * KEY_PITCH + {{ g }} * TX + tx];
+//#     call(r) each("r", ROWS, unrolled)
+      s[{{ r }} * SCORES + {{ g }}] = fma(vec4<f32>(q[{{ r }} / 4u][{{ r }} % 4u]), k, s[{{ r }} * SCORES + {{ g }}]);
+//#     endcall
+//#   endcall
+//#   if D4 % DEPTH4
+      }
 //#   endif
 //# endcall
-//# call(n) each("n", BK // TX, unrolled)
-        let k = stage[({{ n }} * TX + tx) * KEY_PITCH + d];
+    }
+{{ load_values("0u") }}
+
+//# if masks or has_score_mod
 //#   call(r) each("r", ROWS, unrolled)
-        s[{{ r }} * SCORES + {{ n }}] += dot(q[{{ r }}], k);
+//#     call(n) each("n", BK // TX, unrolled)
+    let i = first_row + {{ row(r) }};
+    let j = u32(tile_key) + 4u * (tx + TX * ({{ n }} / 4u)) + {{ n }} % 4u;
+    let at = {{ r }} * SCORES + {{ n }} / 4u;
+    s[at][{{ n }} % 4u] = score(s[at][{{ n }} % 4u], b, h, i, j, i32(i) + shift, length);
+//#     endcall
 //#   endcall
-//# endcall
-      }
-    }
-
-//# macro shape(check)
-//# call(r) each("r", ROWS, unrolled)
-//#   call(n) each("n", BK // TX, unrolled)
-//#     if check
-      let i = first_row + ty * ROWS + {{ r }};
-      let j = u32(tile_key) + 4u * (tx + TX * ({{ n }} / 4u)) + {{ n }} % 4u;
-      s[{{ r }} * SCORES + {{ n }}] = score(s[{{ r }} * SCORES + {{ n }}], b, h, i, j, i32(i) + shift, length);
-//#     else
-      s[{{ r }} * SCORES + {{ n }}] = shaped(s[{{ r }} * SCORES + {{ n }}]);
-//#     endif
-//#   endcall
-//# endcall
-//# endmacro
+//# else
+//#   if softcap
+//#     call(n) each("n", ROWS * BK // (4 * TX), unrolled)
+    s[{{ n }}] = vec4<f32>(shaped(s[{{ n }}].x), shaped(s[{{ n }}].y), shaped(s[{{ n }}].z), shaped(s[{{ n }}].w));
+//#     endcall
+//#   endif
     if (!whole) {
-{{ shape(true) }}
-//# if softcap
-    } else {
-{{ shape(false) }}
-//# endif
+//#   call(r) each("r", ROWS, unrolled)
+      // The keys that the row sees, counted from this invocation's first one.
+      let position = first_position + i32({{ row(r) }});
+      let lowest = vec4<i32>(position - params.window_left - tile_key - i32(4u * tx));
+      let highest = vec4<i32>(min(position + params.window_right, length - 1) - tile_key - i32(4u * tx));
+//#     call(g) each("g", BK // (4 * TX), unrolled)
+      let column = i32(4u * TX * {{ g }}) + vec4<i32>(0, 1, 2, 3);
+      let at = {{ r }} * SCORES + {{ g }};
+      s[at] = select(vec4<f32>(HIDDEN), s[at], (column >= lowest) & (column <= highest));
+//#     endcall
+//#   endcall
     }
+//# endif
 
 //# call(r) each("r", ROWS, unrolled)
-    high[{{ r }}] = top[{{ r }}];
-//#   call(n) each("n", BK // TX, unrolled)
-    high[{{ r }}] = max(high[{{ r }}], s[{{ r }} * SCORES + {{ n }}]);
+    var highs = s[{{ r }} * SCORES];
+//#   call(g) each("g", BK // (4 * TX), unrolled)
+    highs = max(highs, s[{{ r }} * SCORES + {{ g }}]);
 //#   endcall
+    high[{{ r }}] = max(max(top[{{ r }}], max(highs.x, highs.y)), max(highs.z, highs.w));
 //# endcall
 {{ across_row("high", "max") }}
 //# call(r) each("r", ROWS, unrolled)
     let higher = high[{{ r }}];
     let shrink = exp2(top[{{ r }}] - higher);
     top[{{ r }}] = higher;
-    total[{{ r }}] *= shrink;
+    var sum = vec4<f32>();
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    let n = {{ r }} * SCORES + 4u * {{ g }};
-    let p = exp2(vec4<f32>(s[n], s[n + 1u], s[n + 2u], s[n + 3u]) - higher);
-    total[{{ r }}] += (p.x + p.y) + (p.z + p.w);
-    weights[(ty * ROWS + {{ r }}) * (BK / 4u) + {{ g }} * TX + tx] = p;
+    s[{{ r }} * SCORES + {{ g }}] = exp2(s[{{ r }} * SCORES + {{ g }}] - higher);
+    sum += s[{{ r }} * SCORES + {{ g }}];
 //#   endcall
+    total[{{ r }}] = total[{{ r }}] * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     sums[{{ r }} * COLUMNS + {{ o }}] *= shrink;
 //#   endcall
 //# endcall
-
-    for (var part = 0u; part < BK; part += VALUE_KEYS) {
+    for (var part = 0u; part < PARTS; part++) {
       workgroupBarrier();
-      for (var e = place; e < VALUE_KEYS * DV4; e += WORKGROUP) {
-        let j = tile_key + i32(part + e / DV4);
-        var v = vec4<f32>();
-        if (j < end) {
-          v = value_at4(value_head + u32(j) * params.value_strides.z, params.value_strides.w, 4u * (e % DV4));
-        }
-        stage[e] = v;
+{{ store_weights() }}
+{{ store_values() }}
+      workgroupBarrier();
+//# if BK > VALUE_KEYS
+      if (part + 1u < PARTS) {
+{{ load_values("(part + 1u) * VALUE_KEYS") }}
       }
-      workgroupBarrier();
-      for (var k = 0u; k < VALUE_KEYS; k += 4u) {
-//# call(r) each("r", ROWS, unrolled)
-        q[{{ r }}] = weights[(ty * ROWS + {{ r }}) * (BK / 4u) + (part + k) / 4u];
-//# endcall
-//# call(c) each("c", 4, unrolled)
+//# endif
+//# call(k) each("k", VALUE_KEYS, unrolled)
+//#   call(i) each("i", ROWS // 4, unrolled)
+      q[{{ i }}] = weights[{{ k }} * WEIGHTS_PITCH + {{ i }} * TY + ty];
+//#   endcall
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
-        let v = stage[(k + {{ c }}) * DV4 + {{ o }} * TX + tx];
+      let v = stage[{{ k }} * DV4 + {{ o }} * TX + tx];
 //#     call(r) each("r", ROWS, unrolled)
-        sums[{{ r }} * COLUMNS + {{ o }}] += q[{{ r }}][{{ c }}] * v;
+      sums[{{ r }} * COLUMNS + {{ o }}] = fma(vec4<f32>(q[{{ r }} / 4u][{{ r }} % 4u]), v, sums[{{ r }} * COLUMNS + {{ o }}]);
 //#     endcall
 //#   endcall
 //# endcall
-      }
     }
   }
 
@@ -298,7 +418,7 @@ fn main(
 //# endif
 {{ across_row("total", "sum") }}
 //# call(r) each("r", ROWS, unrolled)
-  let i = first_row + ty * ROWS + {{ r }};
+  let i = first_row + {{ row(r) }};
   if (i <= last_row) {
     let factor = select(0.0, 1.0 / total[{{ r }}], total[{{ r }}] > 0.0);
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));

@@ -105,8 +105,9 @@ def render(
     bindings: tuple[Binding, ...],
     constants: Mapping[str, object],
     enable: tuple[str, ...] = (),
+    requires: tuple[str, ...] = (),
 ) -> Shader:
-    """Render ``template`` below a header that declares extensions, constants, params and buffers.
+    """Render ``template`` below a header that declares extensions, language features, constants, params and buffers.
 
     Integer, float and boolean constants become WGSL ``const`` declarations of their names; all
     constants are Jinja2 variables too. Group 0 holds the storage buffers in order, group 1 the params.
@@ -117,6 +118,7 @@ def render(
         When the template uses a constant that was not given.
     """
     header = [f"enable {extension};" for extension in enable]
+    header += [f"requires {feature};" for feature in requires]
     header += [
         f"const {key}: {_wgsl_type(value)} = {_wgsl_value(value)};"
         for key, value in constants.items()

@@ -25,7 +25,7 @@ class Tile:
     depth4 : int
         How many vec4s of the head dim are staged at a time.
     value_keys : int
-        How many rows of values are staged at a time, a multiple of 4.
+        How many rows of values are staged at a time, a multiple of tx.
     query_resident : bool
         Whether the whole query tile stays in workgroup memory.
     """
@@ -36,26 +36,31 @@ class Tile:
     keys: int
     depth4: int
     value_keys: int
-    query_resident: bool
+    query_resident: bool = False
 
     @property
     def queries(self) -> int:
         """Query rows of a tile."""
         return self.ty * self.rows
 
-    def workgroup_bytes(self, d4: int, dv4: int, subgroups: bool) -> int:
+    def workgroup_bytes(self, d4: int, dv4: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
-        staged_rows = self.keys + (0 if self.query_resident else self.queries)
-        vec4s = max(staged_rows * (self.depth4 + 1), self.value_keys * dv4)
-        vec4s += self.queries * self.keys // 4
+        keys = 4 * self.depth4 * (self.keys // 4 + 1)
+        queries = 4 * self.depth4 * (self.queries // 4 + 1)
+        values = self.value_keys * dv4
+        # The values take the place of what QKᵀ needed, but for a query that stays.
         if self.query_resident:
-            vec4s += self.queries * (d4 + 1)
-        return 16 * vec4s + (4 if subgroups else 4 * self.queries * self.tx) + 8
+            vec4s = max(keys, values) + queries * -(-d4 // self.depth4)
+        else:
+            vec4s = max(keys + queries, values)
+        vec4s += self.value_keys * (self.queries // 4 + 1)
+        return 16 * vec4s + 16
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
         return {
             "TX": self.tx,
+            "TY": self.ty,
             "ROWS": self.rows,
             "BQ": self.queries,
             "BK": self.keys,
@@ -69,7 +74,7 @@ class Tile:
         """Whether workgroup memory and invocations are within the adapter's limits."""
         invocations = self.tx * self.ty
         return (
-            self.workgroup_bytes(d4, dv4, subgroups) <= limits["maxComputeWorkgroupStorageSize"]
+            self.workgroup_bytes(d4, dv4) <= limits["maxComputeWorkgroupStorageSize"]
             and invocations <= limits["maxComputeInvocationsPerWorkgroup"]
             and invocations <= limits["maxComputeWorkgroupSizeX"]
         )
@@ -120,7 +125,7 @@ def choose_tile(
         spills = rows > 1 and rows * -(-dv4 // tx) > _MAX_OUTPUTS
         if too_wide or too_tall or spills or keys % (4 * tx):
             continue
-        tile = Tile(tx, ty, rows, keys, min(depth4, d4), value_keys, False)
+        tile = Tile(tx, ty, rows, keys, min(depth4, d4), value_keys)
         if tile.fits(d4, dv4, subgroups, limits):
             return tile
     return None

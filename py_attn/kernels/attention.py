@@ -30,6 +30,7 @@ from py_attn.kernels._tiles import Tile, choose_tile
 Variant = Literal["auto", "naive", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
 _NAIVE_WORKGROUP = 64
+SUBGROUP_ID = "subgroup_id"  # a language feature of WGSL
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
@@ -230,7 +231,9 @@ def attention_shader(inputs: Inputs, variant: str, tile: Tile | None, return_lse
     constants["DV"] = inputs.problem.value_head_dim
     constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
     constants["return_lse"] = return_lse
-    unrolled = not inputs.device.info.software
+    info = inputs.device.info
+    unrolled = not info.software
+    constants["subgroup_ids"] = variant == "subgroup" and SUBGROUP_ID in info.features
     return _render(variant, tile, unrolled, tuple(inputs.bindings()), tuple(constants.items()))
 
 
@@ -258,6 +261,7 @@ def _render(
         bindings=(*inputs, *outputs),
         constants=values,
         enable=("subgroups",) if variant == "subgroup" else (),
+        requires=(SUBGROUP_ID,) if values["subgroup_ids"] else (),
     )
 
 
