@@ -1,0 +1,1 @@
+"""The notebook widget (needs the extra: ``pip install py-attn[widget]``)."""
