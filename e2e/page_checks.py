@@ -168,6 +168,7 @@ class Inputs:
             tensor = laid_out(device, values, dtype, case.get("views", {}).get(name, "plain"))
             self.arrays.append(values)
             self.tensors.append(tensor.transpose(0, 2, 1, 3) if swap else tensor)
+        self.out_shape = (b, case["heads"], s_q, case["value_head_dim"])
         self.shared = masking(case)
         self.kernel = {"layout": "BSHD"} if swap else {}
         self.reference = {}
@@ -247,7 +248,17 @@ async def check_weights(case):
         lse = pa.attention(query, key, value, **shared, return_lse=True)[1]
         shown = dict(case["show"])
         rows, columns = (slice(*shown.pop(name, [None])) for name in ("rows", "columns"))
-        weights = pa.attention_weights(query, key, lse, rows=rows, columns=columns, **shown, **shared)
+        gradient = shown.pop("gradient", False)
+        grad = normal(np.random.default_rng(1), inputs.out_shape, case["dtypes"]["value"])
+        with_gradient = {}
+        if gradient:
+            tensor = device.tensor(
+                grad.swapaxes(1, 2) if "layout" in shared else grad, case["dtypes"]["value"]
+            )
+            with_gradient = {"value": value, "grad_out": tensor}
+        weights = pa.attention_weights(
+            query, key, lse, rows=rows, columns=columns, **shown, **with_gradient, **shared
+        )
         got = await weights.numpy()
     heads = shown.get("heads")
     heads = list(range(case["heads"])) if heads is None else [heads] if isinstance(heads, int) else heads
@@ -258,10 +269,13 @@ async def check_weights(case):
         options = {**keywords, "compute_dtype": compute}
         row_lse = pa.reference.attention(q, k, k, **options, return_lse=True)[1][..., None]
         full = np.exp(scores_of(q, k, keywords, compute) - np.where(np.isneginf(row_lse), 0, row_lse))
+        pool = shown.get("pool", "max")
+        if gradient:
+            v = np.repeat(inputs.arrays[2].astype(compute), q.shape[1] // k.shape[1], axis=1)
+            full = full * (grad.astype(compute) @ v.swapaxes(-1, -2))
+            pool = pool.replace("max", "furthest")
         part = full[:, heads][:, :, rows, columns]
-        return [
-            pa.reference.pool(part, shown["size"], shown.get("pool", "max")) if shown.get("size") else part
-        ]
+        return [pa.reference.pool(part, shown["size"], pool) if shown.get("size") else part]
 
     query, key, value = inputs.arrays
     exact_lse = pa.reference.attention(query, key, value, **keywords, return_lse=True)[1]

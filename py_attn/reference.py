@@ -83,6 +83,8 @@ def attention_weights(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     *,
+    value: npt.ArrayLike | None = None,
+    grad_out: npt.ArrayLike | None = None,
     mask: npt.ArrayLike | None = None,
     causal: bool | str = False,
     window: Window = None,
@@ -95,7 +97,10 @@ def attention_weights(
     mask_mod: Callable[..., Any] | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with."""
+    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with.
+
+    With ``value`` and ``grad_out`` each comes times the gradient with respect to it, grad_out · valueᵀ.
+    """
     swap = check_layout(layout) == "BSHD"
     q, k = (_to_bhsd(x, swap, compute_dtype) for x in (query, key))
     problem = resolve(
@@ -108,7 +113,12 @@ def attention_weights(
         softcap=softcap,
         query_offset=query_offset,
     )
-    return softmax(scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod))[0]
+    weights = softmax(scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod))[0]
+    if value is None or grad_out is None:
+        return weights
+    v, grad = (_to_bhsd(x, swap, compute_dtype) for x in (value, grad_out))
+    product: Array = weights * (grad @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
+    return product
 
 
 def attention_backward(
@@ -289,9 +299,12 @@ def decode_attention(
 
 
 def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
-    """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h)."""
+    """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h).
+
+    ``mode`` is "max", "mean", or "furthest" for the value furthest from zero.
+    """
     rows, columns = (_cells(n, cells) for n, cells in zip(weights.shape[-2:], size, strict=True))
-    reduce: Any = {"max": np.max, "mean": np.mean}[mode]
+    reduce: Any = {"max": np.max, "mean": np.mean, "furthest": _furthest}[mode]
     return np.stack(
         [
             np.stack([reduce(weights[..., r0:r1, c0:c1], axis=(-2, -1)) for c0, c1 in columns], axis=-1)
@@ -299,6 +312,12 @@ def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
         ],
         axis=-2,
     )
+
+
+def _furthest(x: Array, axis: tuple[int, ...]) -> Array:
+    high, low = x.max(axis=axis), x.min(axis=axis)
+    furthest: Array = np.where(-low > high, low, high)
+    return furthest
 
 
 def _cells(n: int, cells: int) -> list[tuple[int, int]]:

@@ -410,6 +410,23 @@ def test_weights_of_nothing(device, bridge, inputs):
     assert bridge.programs == []
 
 
+def test_weights_times_gradients(device, inputs):
+    query, key, value = inputs
+    lse, grad = device.empty((2, 4, 5)), device.empty((2, 4, 5, value.shape[3]), "float16")
+    given = {"value": value, "grad_out": grad}
+    (found,) = plan(device, pa.attention_weights, query, key, lse, **given)
+    assert found[0].constants["gradients"]
+    assert list(found[3]) == ["query", "key", "value", "heads", "grad", "lse", "out"]
+    for wrong, message in (
+        ({"value": value}, "grad_out: expected value with it"),
+        ({"grad_out": grad}, "grad_out: expected value with it"),
+        (given | {"colormap": "magma"}, "colormap: gradients have signs"),
+        (given | {"grad_out": lse}, "grad_out: expected the output's shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pa.attention_weights(query, key, lse, **wrong)
+
+
 def test_colours_and_thumbnails(device, inputs):
     query, key, _ = inputs
     lse = device.empty((2, 4, 5))

@@ -156,6 +156,11 @@ class Inputs:
         """Query, key and, where there is one, value."""
         return [self.query, self.key, *([self.value] if self.value else [])]
 
+    def dtypes(self) -> tuple[str, ...]:
+        """All dtypes that a kernel reads."""
+        captured = (t.dtype for t in self.mods.tensors)
+        return tuple(sorted({self.mask_kind, *captured, *(x.tensor.dtype for x in self.operands())}))
+
     def constants(self) -> dict[str, object]:
         """Template variables that every kernel with scores needs."""
         found: dict[str, object] = {}
@@ -163,8 +168,7 @@ class Inputs:
             found[f"{x.name}_dtype"] = x.tensor.dtype
             found[f"{x.name}_packed"] = x.packed
         captured = tuple(t.dtype for t in self.mods.tensors)
-        read = {self.mask_kind, *captured, *(x.tensor.dtype for x in self.operands())}
-        found["dtypes"] = tuple(sorted(read))
+        found["dtypes"] = self.dtypes()
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
         found["has_lengths"] = self.lengths is not None
@@ -292,6 +296,16 @@ def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:
     batch, heads, rows, dim = shape
     lying = (batch, rows, heads, dim) if inputs.swapped else (batch, heads, rows, dim)
     return inputs.as_bhsd(inputs.device.empty(lying, dtype, pitch=pad4(dim)))
+
+
+def output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inputs) -> Operand:
+    """``value``, which must have the shape of the output, seen as [B, Hq, Sq, Dv]."""
+    shape = shape_of(name, value)
+    wanted = (expected[0], expected[2], expected[1], expected[3]) if inputs.swapped else expected
+    if tuple(shape) != wanted:
+        raise ValueError(f"{name}: expected the output's shape {list(wanted)}, got {list(shape)}")
+    tensor = float_tensor(name, value, inputs.device)
+    return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
 
 
 def check_lse(lse: object, inputs: Inputs) -> Tensor:

@@ -16,15 +16,14 @@ from py_attn.kernels._inputs import (
     Inputs,
     Operand,
     check_lse,
-    float_tensor,
     mod_params,
     operand,
+    output_like,
     output_type,
     pad4,
     padded_output,
     prepare,
     score_params,
-    shape_of,
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
@@ -124,8 +123,8 @@ def run(inputs: Inputs, grad_out: Any, out: Any, lse: Any) -> tuple[Tensor, Tens
     """The gradients of checked inputs, seen as [B, H, S, D]."""
     p = inputs.problem
     out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
-    grad = _output_like("grad_out", grad_out, out_shape, inputs)
-    result = _output_like("out", out, out_shape, inputs)
+    grad = output_like("grad_out", grad_out, out_shape, inputs)
+    result = output_like("out", out, out_shape, inputs)
     row_lse = check_lse(lse, inputs)
     d_query, d_key, d_value = (
         padded_output(inputs, x.tensor.shape, x.tensor.dtype) for x in inputs.operands()
@@ -136,15 +135,6 @@ def run(inputs: Inputs, grad_out: Any, out: Any, lse: Any) -> tuple[Tensor, Tens
     if d_key.size:
         backward.dispatch("key", p.keys, p.kv_heads, {"d_key": d_key, "d_value": d_value})
     return d_query, d_key, d_value
-
-
-def _output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inputs) -> Operand:
-    shape = shape_of(name, value)
-    wanted = (expected[0], expected[2], expected[1], expected[3]) if inputs.swapped else expected
-    if tuple(shape) != wanted:
-        raise ValueError(f"{name}: expected the output's shape {list(wanted)}, got {list(shape)}")
-    tensor = float_tensor(name, value, inputs.device)
-    return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
 
 
 def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Tensor:
