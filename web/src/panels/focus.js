@@ -137,7 +137,10 @@ export function mountFocus(element, api, store) {
     store.set({ style: { ...store.state.style, ...patch } });
   }
 
-  async function drawLegend() {
+  // Without an answer the strip stays as it is; the map says what is wrong.
+  const drawLegend = () => void askLegend().catch(() => {});
+
+  async function askLegend() {
     const { colormap, scale: kind } = store.state.style;
     const answer = await api.legend(colormap, kind);
     putPixels(strip, answer.rgba, 256, 1);
@@ -151,7 +154,7 @@ export function mountFocus(element, api, store) {
     if (!source) return;
     map.setTokens(source.tokens);
     map.setCursor(store.state.query, store.state.key);
-    void drawLegend();
+    drawLegend();
   });
   store.on(['sourceNumber', 'layer', 'head'], ({ source, layer, head }) => {
     title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
@@ -164,13 +167,14 @@ export function mountFocus(element, api, store) {
   store.on(['style'], () => {
     choose(scale, store.state.style.scale);
     request();
-    void drawLegend();
-    map.redraw();
+    drawLegend();
+    map.recolor();
   });
   store.on(['query', 'key'], ({ query, key }) => {
     map.setCursor(query, key);
     inspect();
   });
+  return { destroy: () => map.destroy() };
 }
 
 /** @param {string} engine */

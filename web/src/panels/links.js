@@ -76,6 +76,7 @@ export function mountLinks(element, api, store) {
   }
 
   store.on(['sourceNumber', 'layer', 'head', 'query'], update);
+  return { destroy: () => clearTimeout(timer) };
 }
 
 /** @param {Node | null} key @param {string | null} weight @param {number} [share] */
