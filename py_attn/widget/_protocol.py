@@ -20,6 +20,9 @@ Traits of the model (synced both ways unless noted)
 ``state`` : "live" | "error", kernel → front end; ``message`` : str, why, or a note ("" for none)
 ``still`` : bytes, kernel → front end; a PNG of the last map (one pixel a cell), ``still_text`` : str, what
     it shows. A front end that gets no ``welcome`` (a saved notebook, an exported page) shows it and says so.
+``still_id`` : str, kernel → front end; the id of an element that may lie elsewhere in the document, with the
+    same still for where no JavaScript runs. While a view of the model is mounted it is hidden (a rule in a
+    ``<style>`` of the document: the element may come later, and be replaced).
 
 Custom messages: front end → kernel
 -----------------------------------
@@ -85,40 +88,6 @@ Anywhere in ``payload``, ``result`` and ``args`` an array is ``{"$buffer": n, "d
 little-endian, C order. Buffers may begin at any byte offset of what carries them.
 """
 
-from __future__ import annotations
+from py_attn.gpu.wire import pack, unpack
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-
-BUFFER = "$buffer"
-
-
-def pack(value: Any, buffers: list[Any]) -> Any:
-    """``value`` as JSON can hold it; arrays and bytes go into ``buffers``."""
-    if isinstance(value, np.ndarray):
-        array = np.ascontiguousarray(value)
-        buffers.append(memoryview(array.reshape(-1)).cast("B"))
-        return {BUFFER: len(buffers) - 1, "dtype": array.dtype.name, "shape": list(array.shape)}
-    if isinstance(value, bytes | bytearray | memoryview):
-        view = memoryview(value).cast("B")
-        buffers.append(view)
-        return {BUFFER: len(buffers) - 1, "dtype": "uint8", "shape": [view.nbytes]}
-    if isinstance(value, Mapping):
-        return {str(key): pack(item, buffers) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [pack(item, buffers) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def unpack(value: Any, buffers: Sequence[Any]) -> Any:
-    """The opposite of :func:`pack`; arrays are read-only views of the buffers."""
-    if isinstance(value, Mapping):
-        if BUFFER in value:
-            array = np.frombuffer(buffers[value[BUFFER]], np.dtype(value["dtype"]))
-            return array.reshape(value["shape"])
-        return {key: unpack(item, buffers) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [unpack(item, buffers) for item in value]
-    return value
+__all__ = ["pack", "unpack"]
