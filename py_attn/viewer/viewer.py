@@ -23,6 +23,9 @@ from py_attn.viewer.synthetic import synthetic
 
 Progress = Callable[[str, int, int], None]
 
+#: Exact weights given out at once.
+MAX_WEIGHTS = 1_000_000
+
 
 class Viewer:
     """A source, the engine that computes its weights, and a console.
@@ -199,6 +202,28 @@ class Viewer:
             "step": step,
         }
 
+    async def weights(self, layer: int, head: int, rows: list[int], columns: list[int]) -> dict[str, Any]:
+        """The exact weights of a part of one map: ``weights`` float32 [rows·columns], ``rows``, ``columns``.
+
+        Raises
+        ------
+        ValueError
+            When they are more than a million, which is a file of 10 MB as text.
+        """
+        source, chosen = self._layer(layer)
+        r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+        count = (r.stop - r.start) * (c.stop - c.start)
+        if count > MAX_WEIGHTS:
+            raise ValueError(
+                f"rows, columns: expected at most {MAX_WEIGHTS:,} weights, got {count:,}; zoom in"
+            )
+        found = await self.engine.weights(chosen, source.masking, [head], r, c)
+        return {
+            "weights": np.ascontiguousarray(found, np.float32).reshape(-1),
+            "rows": [r.start, r.stop],
+            "columns": [c.start, c.stop],
+        }
+
     async def row(self, layer: int, head: int, query: int, links: int = 8) -> dict[str, Any]:
         """The exact weights of one query, and its strongest keys."""
         source, chosen = self._layer(layer)
@@ -261,6 +286,7 @@ _METHODS = frozenset(
         "open_synthetic",
         "overview",
         "window",
+        "weights",
         "row",
         "legend",
         "measure",

@@ -24,6 +24,11 @@ export function createApi(call) {
      * @returns {Promise<import('./types').MapWindow>}
      */
     window: (part, style) => call('window', { ...part, ...style }),
+    /**
+     * @param {{ layer: number, head: number, rows: number[], columns: number[] }} part
+     * @returns {Promise<import('./types').Weights>}
+     */
+    weights: (part) => call('weights', part),
     /** @param {number} layer @param {number} head @param {number} query @returns {Promise<import('./types').Row>} */
     row: (layer, head, query) => call('row', { layer, head, query }),
     /** @param {string} colormap @param {string} scale @returns {Promise<import('./types').Legend>} */

@@ -17,6 +17,8 @@ import { scopedStore } from './store.js';
  * @typedef {'overview' | 'focus' | 'links' | 'kernel'} Part
  * @typedef {object} View
  * @property {Record<Part, HTMLElement>} parts
+ * @property {(format: import('./heatmap/export.js').Format) => Promise<import('./heatmap/export.js').Exported>} exported
+ *   what is on screen of the large map, as a file
  * @property {() => void} destroy takes everything away that the view has set up
  */
 
@@ -45,6 +47,7 @@ export function mount(element, model, { kernel } = {}) {
 
   return {
     parts,
+    exported: focus.exported,
     destroy() {
       store.end();
       focus.destroy();

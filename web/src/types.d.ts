@@ -31,6 +31,12 @@ export interface MapWindow {
   step: number;
 }
 
+export interface Weights {
+  weights: Float32Array;
+  rows: [number, number];
+  columns: [number, number];
+}
+
 export interface Row {
   query: number;
   weights: Float32Array;

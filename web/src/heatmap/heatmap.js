@@ -52,11 +52,15 @@ export function mountHeatmap(element, { onCursor, onView }) {
   const redraw = () => {
     frame ||= requestAnimationFrame(() => {
       frame = 0;
-      if (!width) return;
-      theme ??= readTheme(element);
-      draw(context, { width, left: room, top: room, side: side(), view, tokens, picture, row, column, theme });
+      if (width) draw(context, scene());
     });
   };
+
+  /** @returns {import('./draw.js').Scene} */
+  function scene() {
+    theme ??= readTheme(element);
+    return { width, left: room, top: room, side: side(), view, tokens, picture, row, column, theme };
+  }
 
   function resize() {
     const box = Math.floor(element.clientWidth);
@@ -208,6 +212,7 @@ export function mountHeatmap(element, { onCursor, onView }) {
       return { ...visible(view, tokens.length), pixels: Math.floor(side() * Math.min(devicePixelRatio || 1, 2)), width };
     },
 
+    scene,
     zoomBy,
     fit: () => setView(clamp(fit(tokens.length), tokens.length)),
 

@@ -2,9 +2,17 @@
 
 import { choose, fill, h, icon, ICONS, putPixels, segmented } from '../dom.js';
 import { formatCount, formatToken, formatWeight, shortError } from '../format.js';
+import { download, FORMATS, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
+import { menu } from '../menu.js';
 import { createRows } from '../rows.js';
+
+const SAVING = {
+  png: { label: 'PNG picture', title: 'As it is on screen' },
+  svg: { label: 'SVG drawing', title: 'As it is on screen, with labels as text' },
+  json: { label: 'JSON weights', title: 'The weights on screen, with their tokens' },
+};
 
 /**
  * @param {HTMLElement} element
@@ -19,10 +27,15 @@ export function mountFocus(element, api, store) {
   const inspector = h('p', { class: 'inspector' }, ' ');
   const tools = h(
     'div',
-    { class: 'tools', role: 'toolbar', 'aria-label': 'Zoom' },
+    { class: 'tools', role: 'toolbar', 'aria-label': 'Zoom and save' },
     button('Zoom out', ICONS.minus, () => map.zoomBy(1 / 1.6)),
     button('Zoom in', ICONS.plus, () => map.zoomBy(1.6)),
     button('Show the whole map', ICONS.fit, () => map.fit()),
+    menu(
+      'Save what is shown',
+      ICONS.save,
+      FORMATS.map((format) => ({ ...SAVING[format], act: () => void save(format) })),
+    ),
   );
   const scale = segmented(
     'Colour scale',
@@ -132,6 +145,32 @@ export function mountFocus(element, api, store) {
     );
   }
 
+  /**
+   * What is on screen of the map, as a file.
+   * @param {import('../heatmap/export.js').Format} format
+   * @returns {Promise<import('../heatmap/export.js').Exported>}
+   */
+  async function exported(format) {
+    const { source, layer, head, query, key } = store.state;
+    if (!source) throw new Error('There is no map yet.');
+    const name = `attention-layer${layer + 1}-head${head + 1}.${format}`;
+    const type = { png: 'image/png', svg: 'image/svg+xml', json: 'application/json' }[format];
+    if (format === 'png') return { name, type, data: await toPng(map.scene()) };
+    if (format === 'svg') return { name, type, data: toSvg(map.scene(), `${source.title} – ${title.textContent}`) };
+    const { rows: r, columns: c } = map.visible();
+    const part = await api.weights({ layer, head, rows: r, columns: c });
+    return { name, type, data: toJson({ source, layer, head, query, key }, part) };
+  }
+
+  /** @param {import('../heatmap/export.js').Format} format */
+  async function save(format) {
+    try {
+      download(await exported(format));
+    } catch (error) {
+      fill(inspector, `The map could not be saved: ${shortError(error)}`);
+    }
+  }
+
   /** @param {Partial<import('../types').Style>} patch */
   function setStyle(patch) {
     store.set({ style: { ...store.state.style, ...patch } });
@@ -174,7 +213,7 @@ export function mountFocus(element, api, store) {
     map.setCursor(query, key);
     inspect();
   });
-  return { destroy: () => map.destroy() };
+  return { exported, destroy: () => map.destroy() };
 }
 
 /** @param {string} engine */
