@@ -142,21 +142,12 @@ def rows_of(
     """Reference output [1, Hq, rows, D] of some rows, head by head to keep the scores small."""
     query, key, value = arrays
     group = query.shape[1] // key.shape[1]
-    bias = masking.rows(rows, key.shape[2])
     heads = []
     for head in range(query.shape[1]):
         kv = slice(head // group, head // group + 1)
-        mask = None if bias is None else bias[:, head : head + 1] if bias.shape[1] > 1 else bias
-        heads.append(
-            reference.attention(
-                query[:, head : head + 1][:, :, rows],
-                key[:, kv],
-                value[:, kv],
-                mask=mask,
-                softcap=masking.softcap,
-                compute_dtype=dtype,
-            )
-        )
+        keywords = masking.head_keywords(head, rows, key.shape[2])
+        chosen = query[:, head : head + 1][:, :, rows]
+        heads.append(reference.attention(chosen, key[:, kv], value[:, kv], compute_dtype=dtype, **keywords))
     return np.concatenate(heads, axis=1)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ from py_attn.kernels.attention import device_variants
 from py_attn.models.sample import load_sample
 from py_attn.viewer.console import Console
 from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
-from py_attn.viewer.engines import Engine, ReferenceEngine, Style, row_step
+from py_attn.viewer.engines import Engine, ReferenceEngine, Show, Style, check_show, row_step
 from py_attn.viewer.gpu_engine import GPUEngine
 from py_attn.viewer.measure import measure, measure_reference
-from py_attn.viewer.source import Layer, Source
+from py_attn.viewer.mods import ModError, compile_mods
+from py_attn.viewer.source import Layer, Masking, Source
 from py_attn.viewer.synthetic import synthetic
 
 Progress = Callable[[str, int, int], None]
@@ -45,6 +48,7 @@ class Viewer:
         self.source: Source | None = None
         self.engine: Engine = ReferenceEngine()
         self._model: Any = None
+        self._edit = ""
         self._decode: Decode | None = None
 
     async def call(self, method: str, payload: dict[str, Any], progress: Progress | None = None) -> Any:
@@ -139,7 +143,59 @@ class Viewer:
 
     def _open(self, source: Source) -> dict[str, Any]:
         self.source, self._decode = source, None
-        return {**source.describe(), "engine": self.engine.name}
+        # What the visitor wrote goes on to hold, unless it does not fit what is opened now.
+        with contextlib.suppress(ModError):
+            self.source = self._edited(source, self._edit)
+        return {**source.describe(), "engine": self.engine.name, "edited": self._edited_names()}
+
+    async def edit(self, text: str, layer: int = 0) -> dict[str, Any]:
+        """Let the score_mod and mask_mod that ``text`` defines hold for all maps; "" takes them away.
+
+        Returns
+        -------
+        dict
+            ``error``: None, or {"message", "line"} (line None where no line is to blame), and then the maps
+            stay as they were; ``edited``: which of the two functions hold; ``wgsl``: what they became;
+            ``kernel``: the shader around them.
+        """
+        before, chosen = self._layer(layer)
+        try:
+            source = self._edited(before, text)
+            kernel = await self._try_out(chosen, source.masking)
+        except ModError as error:
+            return self._edit_answer({"message": str(error), "line": error.line})
+        except Exception as error:
+            return self._edit_answer({"message": f"{type(error).__name__}: {error}", "line": None})
+        self.source, self._edit = source, text
+        return self._edit_answer(None, kernel)
+
+    async def _try_out(self, layer: Layer, masking: Masking) -> str:
+        """Run attention once, so that what only the device finds out is raised here; the shader's text."""
+        if not isinstance(self.engine, GPUEngine):
+            await self.engine.weights(layer, masking, [0], slice(0, 1), slice(0, 1))
+            return ""
+        with self.engine.device.timer() as timer:
+            self.engine.upload(layer, masking)
+        return "".join(call.shader.wgsl for call in await timer.results() if call.kernel == "attention")
+
+    def _edit_answer(self, error: dict[str, Any] | None, kernel: str = "") -> dict[str, Any]:
+        assert self.source is not None
+        mods = self.source.masking.mods
+        return {
+            "error": error,
+            "edited": self._edited_names(),
+            "wgsl": mods.wgsl if mods else "",
+            "kernel": kernel,
+        }
+
+    def _edited_names(self) -> list[str]:
+        mods = self.source.masking.mods if self.source else None
+        return list(mods.functions) if mods else []
+
+    def _edited(self, source: Source, text: str) -> Source:
+        given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
+        mods = compile_mods(text, self.device, **given) if text else None
+        return replace(source, masking=replace(source.masking, mods=mods))
 
     # maps
 
@@ -167,9 +223,18 @@ class Viewer:
         }
 
     async def window(
-        self, layer: int, head: int, rows: list[int], columns: list[int], size: list[int], **style: Any
+        self,
+        layer: int,
+        head: int,
+        rows: list[int],
+        columns: list[int],
+        size: list[int],
+        edited: bool = True,
+        **style: Any,
     ) -> dict[str, Any]:
         """A part of one map, at most ``size`` [height, width] cells of it.
+
+        ``edited`` False shows the map as it is without the visitor's score_mod and mask_mod.
 
         Returns
         -------
@@ -183,9 +248,10 @@ class Viewer:
         cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
         exact = cells == full
         step = 1 if exact else row_step(r, c, cells[0])
+        masking = source.masking if edited else replace(source.masking, mods=None)
         pixels = await self.engine.image(
             chosen,
-            source.masking,
+            masking,
             [head],
             slice(r.start, r.stop, step),
             c,
@@ -202,7 +268,9 @@ class Viewer:
             "step": step,
         }
 
-    async def weights(self, layer: int, head: int, rows: list[int], columns: list[int]) -> dict[str, Any]:
+    async def weights(
+        self, layer: int, head: int, rows: list[int], columns: list[int], show: Show = "weights"
+    ) -> dict[str, Any]:
         """The exact weights of a part of one map: ``weights`` float32 [rows·columns], ``rows``, ``columns``.
 
         Raises
@@ -211,35 +279,41 @@ class Viewer:
             When they are more than a million, which is a file of 10 MB as text.
         """
         source, chosen = self._layer(layer)
+        check_show(show)
         r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
         count = (r.stop - r.start) * (c.stop - c.start)
         if count > MAX_WEIGHTS:
             raise ValueError(
                 f"rows, columns: expected at most {MAX_WEIGHTS:,} weights, got {count:,}; zoom in"
             )
-        found = await self.engine.weights(chosen, source.masking, [head], r, c)
+        found = await self.engine.weights(chosen, source.masking, [head], r, c, show)
         return {
             "weights": np.ascontiguousarray(found, np.float32).reshape(-1),
             "rows": [r.start, r.stop],
             "columns": [c.start, c.stop],
         }
 
-    async def row(self, layer: int, head: int, query: int, links: int = 8) -> dict[str, Any]:
-        """The exact weights of one query, and its strongest keys."""
+    async def row(
+        self, layer: int, head: int, query: int, links: int = 8, show: Show = "weights"
+    ) -> dict[str, Any]:
+        """The exact weights of one query (or what else ``show`` asks for), and its strongest keys."""
         source, chosen = self._layer(layer)
+        check_show(show)
         row = _range("query", [query, query + 1], source.length)
-        weights = await self.engine.weights(chosen, source.masking, [head], row, slice(0, source.length))
+        everything = slice(0, source.length)
+        weights = await self.engine.weights(chosen, source.masking, [head], row, everything, show)
         values = weights[0, 0]
-        strongest = np.argsort(-values, kind="stable")[:links]
+        strongest = np.argsort(-np.abs(values), kind="stable")[:links]
         return {
             "query": query,
             "weights": np.ascontiguousarray(values, np.float32),
-            "links": [{"key": int(k), "weight": float(values[k])} for k in strongest if values[k] > 0],
+            "links": [{"key": int(k), "weight": float(values[k])} for k in strongest if values[k] != 0],
         }
 
-    async def legend(self, colormap: str, scale: str) -> dict[str, object]:
+    async def legend(self, colormap: str, scale: str, show: Show = "weights") -> dict[str, object]:
         """The colour strip; see :func:`py_attn.colormaps.legend`."""
-        return colormaps.legend(colormap, scale)
+        check_show(show)
+        return colormaps.legend(colormap, scale, signed=show == "gradient")
 
     # kernels
 
@@ -289,6 +363,7 @@ _METHODS = frozenset(
         "weights",
         "row",
         "legend",
+        "edit",
         "measure",
         "decode_open",
         "decode_step",
