@@ -11,8 +11,9 @@ Traits of the model (synced both ways unless noted)
 ``layer``, ``head`` : int
 ``selection`` : [query, key]
 ``variant`` : str, the kernel variant that the timings panel measures ("auto", "naive", …)
-``style`` : {"colormap": "auto" | "rocket" | …, "scale": "linear" | "sqrt" | "log", "pool": "max" | "mean"}
-    "auto": the front end takes "rocket" in the dark and "rocket_r" in the light.
+``coloring`` : {"colormap": "auto" | "rocket" | …, "scale": "linear" | "sqrt" | "log", "pool": "max" | "mean"}
+    "auto": the front end takes "rocket" in the dark and "rocket_r" in the light. Not called ``style``:
+    Jupyter's DOMWidgetView takes a trait of that name for a style widget and tries to show it.
 ``timings`` : dict, kernel → front end; the last answer of ``measure``, {} before
 ``tokens`` : list of str, ``title`` : str, kernel → front end
 ``source`` : dict, kernel → front end; what ``Viewer.open_…`` answers on the page (kind "tensors" or
