@@ -15,12 +15,14 @@ import py_attn as pa
 from py_attn import colormaps, models
 from py_attn.kernels.attention import device_variants
 from py_attn.models.sample import load_sample
+from py_attn.viewer.caches import compare_caches
 from py_attn.viewer.console import Console
 from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
 from py_attn.viewer.engines import Engine, ReferenceEngine, Show, Style, check_show, row_step
 from py_attn.viewer.gpu_engine import GPUEngine
-from py_attn.viewer.measure import measure, measure_reference
+from py_attn.viewer.measure import measure, measure_operation, measure_reference
 from py_attn.viewer.mods import ModError, compile_mods
+from py_attn.viewer.operations import OPERATIONS
 from py_attn.viewer.source import Layer, Masking, Source
 from py_attn.viewer.synthetic import synthetic
 
@@ -65,7 +67,8 @@ class Viewer:
         -------
         dict
             ``webgpu``; ``adapter`` in its own words, or "none: …"; ``reason`` why there is none;
-            ``features``, ``software``, ``variants`` of the attention kernel, ``limits`` and ``versions``.
+            ``features``, ``software``, ``variants`` of the attention kernel, ``operations`` that can be timed
+        beside it and ``versions``.
         """
         self.device, self._model, self._decode = None, None, None
         self.engine = ReferenceEngine()
@@ -76,6 +79,7 @@ class Viewer:
             "features": [],
             "software": False,
             "variants": ["numpy"],
+            "operations": {},
             "versions": {
                 "py_attn": pa.__version__,
                 "python": platform.python_version(),
@@ -95,6 +99,7 @@ class Viewer:
             "features": sorted(info.features),
             "software": info.software,
             "variants": device_variants(self.device),
+            "operations": {name: operation.describe() for name, operation in OPERATIONS.items()},
         }
 
     # what is being looked at
@@ -320,12 +325,17 @@ class Viewer:
     async def measure(
         self, layer: int, variant: str, repeats: int = 10, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Time the layer's attention; see :func:`py_attn.viewer.measure.measure`."""
+        """Time the layer's attention, or one of the other operations where ``variant`` names one.
+
+        See :func:`py_attn.viewer.measure.measure` and :func:`py_attn.viewer.measure.measure_operation`.
+        """
         source, chosen = self._layer(layer)
         if not 1 <= repeats <= 1000:
             raise ValueError(f"repeats: expected 1 to 1000, got {repeats}")
         if self.device is None:
             return measure_reference(await chosen.host(), source.masking, repeats)
+        if variant in OPERATIONS:
+            return await measure_operation(self.device, chosen, variant, repeats, progress)
         return await measure(self.device, chosen, source.masking, variant, repeats, progress)
 
     # decoding
@@ -342,6 +352,15 @@ class Viewer:
         if self._decode is None:
             raise ValueError("decode_step: call decode_open first")
         return await self._decode.step(position, head, splits)
+
+    async def decode_compare(self, layer: int, position: int, head: int, capacity: int) -> dict[str, Any]:
+        """One step over caches of several dtypes; see :func:`py_attn.viewer.caches.compare_caches`."""
+        source, chosen = self._layer(layer)
+        if not 0 <= head < source.heads:
+            raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
+        return await compare_caches(
+            self.device, await chosen.host(), position, head, capacity, source.masking.softcap
+        )
 
     def _layer(self, layer: int) -> tuple[Source, Layer]:
         if self.source is None:
@@ -367,6 +386,7 @@ _METHODS = frozenset(
         "measure",
         "decode_open",
         "decode_step",
+        "decode_compare",
     }
 )
 
