@@ -11,6 +11,7 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
@@ -73,12 +74,12 @@ fn main(
     }
   }
 
-  let factor = select(0.0, 1.0 / total, total > 0.0);
+  let end_of_row = row_end(h, top, total);
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
   for (var d = 0u; d < DV4; d++) {
-    out_put4(out_row + 4u * d, sums[d] * factor);
+    out_put4(out_row + 4u * d, sums[d] * end_of_row.x);
   }
 //# if return_lse
-  lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = row_lse(top, total);
+  lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = end_of_row.y;
 //# endif
 }

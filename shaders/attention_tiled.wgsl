@@ -21,6 +21,7 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
 //##
 const SCORES = BK / TX;
@@ -300,16 +301,16 @@ fn main(
 //# call(r) each("r", ROWS, unrolled)
   let i = first_row + ty * ROWS + {{ r }};
   if (i <= last_row) {
-    let factor = select(0.0, 1.0 / total[{{ r }}], total[{{ r }}] > 0.0);
+    let end_of_row = row_end(h, top[{{ r }}], total[{{ r }}]);
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      out_put4(out_row + 4u * ({{ o }} * TX + tx), sums[{{ r }} * COLUMNS + {{ o }}] * factor);
+      out_put4(out_row + 4u * ({{ o }} * TX + tx), sums[{{ r }} * COLUMNS + {{ o }}] * end_of_row.x);
     }
 //#   endcall
 //#   if return_lse
     if (tx == 0u) {
-      lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = row_lse(top[{{ r }}], total[{{ r }}]);
+      lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = end_of_row.y;
     }
 //#   endif
   }

@@ -252,7 +252,7 @@ def _dispatch(
     firsts = {name: buffer.first for name, buffer in bound.items()}
     params = _PARAMS.pack(
         **score_params(inputs, firsts),
-        **mod_params(inputs, firsts),
+        **mod_params(inputs.mods, firsts),
         value_strides=inputs.value.strides if inputs.value else (0, 0, 0, 0),
         grad_strides=grad.strides if grad else (0, 0, 0, 0),
         value_first=firsts.get("value", 0),
