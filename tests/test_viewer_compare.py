@@ -9,6 +9,7 @@ import pytest
 import py_attn as pa
 from py_attn import reference, turboquant_reference
 from py_attn.viewer import Viewer
+from py_attn.viewer.caches import DTYPES
 from py_attn.viewer.gpu_engine import GPUEngine
 from py_attn.viewer.measure import errors
 from py_attn.viewer.operations import OPERATIONS, first_positions
@@ -39,12 +40,12 @@ def on_gpu(device):
 # caches
 
 
+def try_all(viewer, **payload):
+    return [call(viewer, "decode_cache", layer=0, dtype=dtype, **payload) for dtype in DTYPES]
+
+
 def test_fewer_bits_take_less_and_change_more(viewer):
-    answer = call(viewer, "decode_compare", layer=3, position=15, head=2, capacity=20)
-    caches = answer["caches"]
-    assert [cache["dtype"] for cache in caches] == [
-        "float32", "float16", "turboquant4", "turboquant3", "turboquant2",
-    ]  # fmt: skip
+    caches = try_all(viewer, position=15, head=2, capacity=20)
     for name in ("error", "relative", "change"):
         values = [cache[name] for cache in caches]
         assert values == sorted(values)
@@ -57,7 +58,7 @@ def test_fewer_bits_take_less_and_change_more(viewer):
 
 
 def test_a_ring_compares_what_it_holds(viewer):
-    answer = call(viewer, "decode_compare", layer=3, position=15, head=2, capacity=6)
+    answer = call(viewer, "decode_cache", layer=3, position=15, head=2, capacity=6, dtype="turboquant4")
     assert (answer["first"], answer["length"]) == (10, 6)
     layer = viewer.source.layers[3]
     key, value = (turboquant_reference.roundtrip(x[:, :, 10:16], 4) for x in (layer.key, layer.value))
@@ -65,22 +66,20 @@ def test_a_ring_compares_what_it_holds(viewer):
     exact = reference.decode_attention(
         layer.query[:, :, 15:16], layer.key[:, :, 10:16], layer.value[:, :, 10:16]
     )
-    assert answer["caches"][2]["error"] == pytest.approx(np.abs(out - exact).max(), rel=1e-3)
+    assert answer["error"] == pytest.approx(np.abs(out - exact).max(), rel=1e-3)
 
 
 def test_bytes_are_the_caches_own(viewer, on_gpu):
     for chosen in (viewer, on_gpu):
         length, layer = chosen.source.length, chosen.source.layers[0]
-        answer = call(chosen, "decode_compare", layer=0, position=5, head=1, capacity=length)
-        for cache in answer["caches"]:
+        for cache in try_all(chosen, position=5, head=1, capacity=length):
             dim = layer.key.shape[3]
             made = pa.KVCache(1, layer.key.shape[1], length, dim, dtype=cache["dtype"], device=on_gpu.device)
             assert cache["nbytes"] == made.nbytes
 
 
 def test_each_cache_is_timed_on_the_gpu(on_gpu):
-    answer = call(on_gpu, "decode_compare", layer=0, position=30, head=3, capacity=40)
-    assert all(cache["time"] is not None for cache in answer["caches"])
+    assert all(cache["time"] > 0 for cache in try_all(on_gpu, position=30, head=3, capacity=40))
 
 
 @pytest.mark.parametrize(
@@ -89,11 +88,13 @@ def test_each_cache_is_timed_on_the_gpu(on_gpu):
         ({"position": 20}, "position: expected 0 to 19, got 20"),
         ({"capacity": 0}, "capacity: expected 1 to 20, got 0"),
         ({"head": 12}, "head: expected 0 to 11, got 12"),
+        ({"dtype": "int8"}, "dtype: expected one of float32, float16, turboquant4"),
     ],
 )
 def test_what_does_not_fit_is_named(viewer, given, message):
     with pytest.raises(ValueError, match=message):
-        call(viewer, "decode_compare", **{"layer": 0, "position": 3, "head": 0, "capacity": 20} | given)
+        payload = {"layer": 0, "position": 3, "head": 0, "capacity": 20, "dtype": "float32"}
+        call(viewer, "decode_cache", **payload | given)
 
 
 # operations

@@ -1,4 +1,4 @@
-"""One decoding step over caches of several dtypes: what each takes, how long, and what it changes."""
+"""One decoding step over a cache of any dtype: what it takes, how long, and what the dtype changes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ class _Result:
     clock: str
 
 
-async def compare_caches(
+async def try_cache(
     device: pa.Device | None,
     arrays: tuple[Array, Array, Array],
+    dtype: str,
     position: int,
     head: int,
     capacity: int,
     softcap: float | None = None,
 ) -> dict[str, Any]:
-    """The step at ``position`` over a cache of each of :data:`DTYPES` with room for ``capacity`` positions.
+    """The step at ``position`` over a cache of ``dtype`` with room for ``capacity`` positions.
 
     Parameters
     ----------
@@ -45,17 +46,21 @@ async def compare_caches(
         None computes the same in numpy; there is no time then.
     arrays : tuple of array
         A layer's query, key and value.
+    dtype : str
+        One of :data:`DTYPES`.
     head : int
         Whose row of the map is compared.
 
     Returns
     -------
     dict
-        ``first``, ``length``: positions held; ``caches``: per dtype {"dtype", "nbytes"; "error": the output's
-        largest difference to float64 over all heads; "relative": that difference's length over the output's;
-        "weights" float32 [length] of the head; "change": their largest difference to float64; "time" in
-        microseconds (median of all dispatches together) or None, "clock"}.
+        ``first``, ``length``: positions held; ``nbytes`` of the cache; ``error``: the output's largest
+        difference to float64 over all heads; ``relative``: that difference's length over the output's;
+        ``weights``: float32 [length] of the head; ``change``: their largest difference to float64;
+        ``time`` in microseconds (median of all dispatches together) or None, and its ``clock``.
     """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     length = arrays[0].shape[2]
     if not 0 <= position < length:
         raise ValueError(f"position: expected 0 to {length - 1}, got {position}")
@@ -67,27 +72,25 @@ async def compare_caches(
     held = (query, key, value)
     exact = reference.decode_attention(query, key, value, softcap=softcap)[0, :, 0]
     exact_weights = _row(query, key, head, softcap, np.float64)
-    caches = []
-    for dtype in DTYPES:
-        result = (
-            await _on_device(device, held, dtype, head, capacity, softcap)
-            if device
-            else _in_numpy(held, dtype, head, capacity, softcap)
-        )
-        difference = result.out - exact
-        caches.append(
-            {
-                "dtype": dtype,
-                "nbytes": result.nbytes,
-                "error": float(np.abs(difference).max()),
-                "relative": float(np.linalg.norm(difference) / (np.linalg.norm(exact) or 1.0)),
-                "weights": np.ascontiguousarray(result.weights, np.float32),
-                "change": float(np.abs(result.weights - exact_weights).max()),
-                "time": spread(result.times)["median"] if result.times else None,
-                "clock": result.clock,
-            }
-        )
-    return {"position": position, "first": first, "length": position + 1 - first, "caches": caches}
+    result = (
+        await _on_device(device, held, dtype, head, capacity, softcap)
+        if device
+        else _in_numpy(held, dtype, head, capacity, softcap)
+    )
+    difference = result.out - exact
+    return {
+        "dtype": dtype,
+        "position": position,
+        "first": first,
+        "length": position + 1 - first,
+        "nbytes": result.nbytes,
+        "error": float(np.abs(difference).max()),
+        "relative": float(np.linalg.norm(difference) / (np.linalg.norm(exact) or 1.0)),
+        "weights": np.ascontiguousarray(result.weights, np.float32),
+        "change": float(np.abs(result.weights - exact_weights).max()),
+        "time": spread(result.times)["median"] if result.times else None,
+        "clock": result.clock,
+    }
 
 
 async def _on_device(

@@ -15,7 +15,7 @@ import py_attn as pa
 from py_attn import colormaps, models
 from py_attn.kernels.attention import device_variants
 from py_attn.models.sample import load_sample
-from py_attn.viewer.caches import compare_caches
+from py_attn.viewer.caches import try_cache
 from py_attn.viewer.console import Console
 from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
 from py_attn.viewer.engines import Engine, ReferenceEngine, Show, Style, check_show, row_step
@@ -353,13 +353,15 @@ class Viewer:
             raise ValueError("decode_step: call decode_open first")
         return await self._decode.step(position, head, splits)
 
-    async def decode_compare(self, layer: int, position: int, head: int, capacity: int) -> dict[str, Any]:
-        """One step over caches of several dtypes; see :func:`py_attn.viewer.caches.compare_caches`."""
+    async def decode_cache(
+        self, layer: int, position: int, head: int, capacity: int, dtype: str
+    ) -> dict[str, Any]:
+        """One step over a cache of some dtype; see :func:`py_attn.viewer.caches.try_cache`."""
         source, chosen = self._layer(layer)
         if not 0 <= head < source.heads:
             raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
-        return await compare_caches(
-            self.device, await chosen.host(), position, head, capacity, source.masking.softcap
+        return await try_cache(
+            self.device, await chosen.host(), dtype, position, head, capacity, source.masking.softcap
         )
 
     def _layer(self, layer: int) -> tuple[Source, Layer]:
@@ -386,7 +388,7 @@ _METHODS = frozenset(
         "measure",
         "decode_open",
         "decode_step",
-        "decode_compare",
+        "decode_cache",
     }
 )
 
