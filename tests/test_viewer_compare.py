@@ -92,8 +92,8 @@ def test_each_cache_is_timed_on_the_gpu(on_gpu):
     ],
 )
 def test_what_does_not_fit_is_named(viewer, given, message):
+    payload = {"layer": 0, "position": 3, "head": 0, "capacity": 20, "dtype": "float32"}
     with pytest.raises(ValueError, match=message):
-        payload = {"layer": 0, "position": 3, "head": 0, "capacity": 20, "dtype": "float32"}
         call(viewer, "decode_cache", **payload | given)
 
 
