@@ -46,6 +46,8 @@ class RemotePage:
         Takes a message and its buffers.
     reason : str
         Why the page has no WebGPU; "" when it may have it.
+    kernel : str
+        Names this process; a page frees the devices of a kernel that has no views there any more.
     waiting : callable, optional
         A context manager that lets messages arrive while a coroutine waits, for hosts that deliver
         none while a cell runs.
@@ -62,10 +64,12 @@ class RemotePage:
         send: Send,
         *,
         reason: str = "",
+        kernel: str = "kernel",
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.name = name
         self.reason = reason
+        self.kernel = kernel
         self.gone = ""
         self.device: Device | None = None
         self._send = send
@@ -191,7 +195,7 @@ class RemoteDeviceBridge:
         self.info: AdapterInfo
         self.reason = ""
         self._page = page
-        self._name = uuid.uuid4().hex
+        self._name = f"{page.kernel}:{uuid.uuid4().hex}"
         self._handles = itertools.count(1)
         self._ops: list[dict[str, Any]] = []
         self._nbytes = 0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from py_attn.colormaps import Pixels, paint
-from py_attn.viewer.engines import Style
-from py_attn.viewer.pooling import pool
+from py_attn.colormaps import Pixels
+from py_attn.viewer.engines import Show, Style, paint_pooled
 from py_attn.viewer.source import Array, Layer, Masking, Source
 
 
@@ -28,8 +26,6 @@ class GivenLayer(Layer):
 @dataclass
 class GivenSource(Source):
     """Something to look at whose weights are given."""
-
-    layers: Sequence[Layer]
 
     def _first(self) -> Array:
         layer = self.layers[0]
@@ -62,10 +58,18 @@ class GivenEngine:
         """Nothing takes long here."""
 
     async def weights(
-        self, layer: Layer, masking: Masking, heads: list[int], rows: slice, columns: slice
+        self,
+        layer: Layer,
+        masking: Masking,
+        heads: list[int],
+        rows: slice,
+        columns: slice,
+        show: Show = "weights",
     ) -> Array:
         """Probabilities [heads, rows, columns], float32."""
         assert isinstance(layer, GivenLayer)
+        if show != "weights":
+            raise ValueError(f"show: expected weights where only these are given, got {show!r}")
         return np.ascontiguousarray(layer.weights[heads, rows, columns], np.float32)
 
     async def image(
@@ -79,5 +83,4 @@ class GivenEngine:
         style: Style,
     ) -> Pixels:
         """The same as pixels [heads, height, width, 4]."""
-        weights = await self.weights(layer, masking, heads, rows, columns)
-        return paint(pool(weights, size, style.pool) if size else weights, style.colormap, style.scale)
+        return paint_pooled(await self.weights(layer, masking, heads, rows, columns, style.show), size, style)

@@ -87,7 +87,7 @@ class Viewer:
             },
         }
         try:
-            self.device = await pa.request_device()
+            self.device = await self._request_device()
         except pa.WebGPUUnavailableError as error:
             return answer | {"adapter": f"none: {error}", "reason": str(error)}
         self.console.namespace["device"] = self.device
@@ -101,6 +101,9 @@ class Viewer:
             "variants": device_variants(self.device),
             "operations": {name: operation.describe() for name, operation in OPERATIONS.items()},
         }
+
+    async def _request_device(self) -> pa.Device:
+        return await pa.request_device()
 
     # what is being looked at
 

@@ -51,13 +51,14 @@ def svg(pixels: Pixels, tokens: Sequence[str], title: str, caption: str) -> byte
     across, down = width * cell, height * cell
     image = base64.b64encode(png(pixels)).decode()
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{margin + across + 16:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{margin + across + 16:.0f}"',
         f'height="{top + down + 16:.0f}" font-family="ui-sans-serif, system-ui, sans-serif" fill="#1d1d1f">',
         '<rect width="100%" height="100%" fill="#fff"/>',
         f'<text x="16" y="26" font-size="15" font-weight="600">{escape(title)}</text>',
         f'<text x="16" y="46" font-size="12" fill="#555">{escape(caption)}</text>',
-        f'<image x="{margin:.1f}" y="{top:.1f}" width="{across:.1f}" height="{down:.1f}" '
-        f'preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{image}"/>',
+        f'<image x="{margin:.1f}" y="{top:.1f}" width="{across:.1f}" height="{down:.1f}"',
+        'preserveAspectRatio="none" style="image-rendering:pixelated"',
+        f'href="data:image/png;base64,{image}"/>',
     ]
     if labelled:
         for index, token in enumerate(tokens):

@@ -39,18 +39,16 @@ def in_browser() -> bool:
     return sys.platform == "emscripten"
 
 
-def running_cell() -> str:
-    """The notebook cell that runs now, "" where the host does not tell."""
+def running_cell() -> tuple[str, str]:
+    """The notebook cell that runs now and this run of it; "" where the host does not tell."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     kernel = getattr(shell, "kernel", None)
-    if kernel is None:
-        return ""
     try:
-        metadata = kernel.get_parent("shell").get("metadata", {})
-    except Exception:  # another kernel's
-        return ""
-    return str(metadata.get("cellId") or "")
+        parent = kernel.get_parent("shell")  # type: ignore[union-attr]
+        return str(parent["metadata"].get("cellId") or ""), str(parent["header"]["msg_id"])
+    except (AttributeError, TypeError, KeyError):  # no kernel, or one of another kind
+        return "", ""
 
 
 @contextmanager
@@ -85,13 +83,13 @@ def _find_queue() -> Look | None:
 
 
 def _marimo_queue() -> Look | None:
-    """marimo puts messages to widgets into two queues; the second is there to look ahead."""
+    """Its messages to widgets lie in two queues; the second is there to look ahead."""
     from marimo._plugins.ui._impl.anywidget.init import WIDGET_COMM_MANAGER
     from marimo._runtime.commands import ModelCommand, ModelCustomMessage
     from marimo._runtime.context import safe_get_context
 
     kernel = getattr(safe_get_context(), "_kernel", None)
-    enqueue = getattr(kernel, "enqueue_control_request", None)
+    enqueue: Any = getattr(kernel, "enqueue_control_request", None)
     code = getattr(enqueue, "__code__", None)
     if code is None or "set_ui_element_queue" not in code.co_freevars:
         return None
@@ -113,7 +111,7 @@ def _ipykernel_queue() -> Look | None:
 
     if not Kernel.initialized():
         return None
-    kernel = Kernel.instance()
+    kernel: Any = Kernel.instance()
     queue: Any = getattr(kernel, "msg_queue", None)
     if queue is None:
         return None

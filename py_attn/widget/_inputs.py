@@ -145,7 +145,9 @@ def tensors(
     layers, size, heads, length, dim = query.shape
     _check_length("query", length)
     if min(query.shape) < 1 or layers > MAX_LAYERS:
-        raise ValueError(f"query: expected 1 to {MAX_LAYERS} layers and no empty axis, got {list(query.shape)}")
+        raise ValueError(
+            f"query: expected 1 to {MAX_LAYERS} layers and no empty axis, got {list(query.shape)}"
+        )
     kv_heads = key.shape[2]
     for name, given in (("key", key), ("value", value)):
         expected = (layers, size, kv_heads, length, dim if name == "key" else given.shape[4])
@@ -215,7 +217,7 @@ def _bias(mask: Any, batch: int, size: int, heads: int, length: int) -> Array:
         fits = False
     if not fits:
         raise ValueError(
-            f"mask: expected something that broadcasts to [B, H, S, S] = {list(full)}, got {list(array.shape)}"
+            f"mask: expected what broadcasts to [B, H, S, S] = {list(full)}, got {list(array.shape)}"
         )
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     array = array[batch : batch + 1] if array.shape[0] > 1 else array
@@ -251,12 +253,14 @@ def weights(given: Any, *, tokens: Sequence[str] | None, title: str, batch: int)
     for index, array in enumerate(arrays):
         if array.ndim != 4 or array.shape != first or array.shape[2] != array.shape[3]:
             raise ValueError(
-                f"weights: expected layers of one shape [B, H, S, S], got {list(array.shape)} as layer {index}"
+                f"weights: expected layers of one shape [B, H, S, S], got {list(array.shape)} at {index}"
             )
     size, heads, length, _ = first
     _check_length("weights", length)
     if not heads or not 1 <= len(arrays) <= MAX_LAYERS:
-        raise ValueError(f"weights: expected 1 to {MAX_LAYERS} layers and a head, got {len(arrays)} × {heads}")
+        raise ValueError(
+            f"weights: expected 1 to {MAX_LAYERS} layers and a head, got {len(arrays)} × {heads}"
+        )
     batch = _batch(batch, size)
     texts = token_list(tokens, length)
     chosen = [array[batch] for array in arrays]

@@ -16,8 +16,9 @@ Traits of the model (synced both ways unless noted)
     Jupyter's DOMWidgetView takes a trait of that name for a style widget and tries to show it.
 ``timings`` : dict, kernel → front end; the last answer of ``measure``, {} before
 ``tokens`` : list of str, ``title`` : str, kernel → front end
-``source`` : dict, kernel → front end; what ``Viewer.open_…`` answers on the page (kind "tensors" or
-    "weights"; title, layers, heads, kvHeads, length, headDim, note, engine), without the tokens
+``source`` : dict, kernel → front end; what ``Viewer.open_…`` answers on the page, without the tokens
+    (kind "tensors" or "weights", where there is nothing to measure, edit or decode; title, layers, heads,
+    kvHeads, length, headDim, note, engine, edited)
 ``state`` : "live" | "error", kernel → front end; ``message`` : str, why, or a note ("" for none)
 ``still`` : bytes, kernel → front end; a PNG of the last map (one pixel a cell), ``still_text`` : str, what
     it shows. A front end that gets no ``welcome`` (a saved notebook, an exported page) shows it and says so.
@@ -45,8 +46,9 @@ Custom messages: kernel → front end
 -----------------------------------
 Every page gets them; a page ignores those with another page's id.
 
-``{kind: "welcome", page}``
-    Answers ``hello``.
+``{kind: "welcome", page, kernel}``
+    Answers ``hello``. Ids of devices begin with ``kernel`` and a colon; a page in which a kernel has no
+    model any more destroys that kernel's devices.
 ``{kind: "answer", page, id, result | error}`` + buffers, ``{kind: "progress", page, id, news: [...]}``
     ``error`` is {"type": class name, "message": str}.
 ``{kind: "bridge", page, device, ops: [{op, args, id?}, …]}`` + buffers
