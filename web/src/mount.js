@@ -43,6 +43,8 @@ export function mount(element, model, { kernel } = {}) {
   const focus = mountFocus(parts.focus, api, store);
   const links = mountLinks(parts.links, api, store);
   mountKernel(parts.kernel, api, store);
+  // Weights that were given have no kernel behind them.
+  store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));
   if (store.state.source) store.begin();
 
   return {

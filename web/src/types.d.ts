@@ -1,7 +1,7 @@
 /** What Python's viewer answers with (py_attn/viewer), and what the panels share. */
 
 export interface SourceInfo {
-  kind: 'sample' | 'text' | 'synthetic';
+  kind: 'sample' | 'text' | 'synthetic' | 'tensors' | 'weights';
   title: string;
   tokens: string[];
   layers: number;

@@ -198,7 +198,7 @@ export function mountFocus(element, api, store) {
   store.on(['sourceNumber', 'layer', 'head'], ({ source, layer, head }) => {
     title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
     subtitle.textContent = source
-      ? `Every row is one query’s softmax over ${formatCount(source.length)} keys, ${how(source.engine)}.`
+      ? `Every row is one query’s softmax over ${formatCount(source.length)} keys, ${how(source)}.`
       : ' ';
     request();
     inspect();
@@ -216,8 +216,9 @@ export function mountFocus(element, api, store) {
   return { exported, destroy: () => map.destroy() };
 }
 
-/** @param {string} engine */
-function how(engine) {
+/** @param {import('../types').SourceInfo} source */
+function how({ kind, engine }) {
+  if (kind === 'weights') return 'as it was given';
   return engine === 'webgpu' ? 'recomputed from Q, K and the row’s LSE' : 'computed by the numpy reference';
 }
 
