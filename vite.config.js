@@ -18,10 +18,7 @@ const site = {
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 1000,
     rollupOptions: {
-      input: {
-        ...Object.fromEntries(pages.map((name) => [name, `${web}${name}.html`])),
-        "py-attn": `${web}src/element.js`,
-      },
+      input: Object.fromEntries(pages.map((name) => [name, `${web}${name}.html`])),
       output: {
         entryFileNames: ({ name }) => (name === "py-attn" ? "py-attn.js" : "assets/[name]-[hash].js"),
       },
