@@ -16,8 +16,9 @@ import traitlets
 from py_attn.colormaps import table
 from py_attn.gpu.bridge_remote import RemotePage
 from py_attn.gpu.wire import pack, unpack
+from py_attn.viewer import inputs
 from py_attn.viewer.source import Source
-from py_attn.widget import _export, _host, _inputs
+from py_attn.widget import _export, _host
 from py_attn.widget._pages import KERNEL, acquire, pages
 from py_attn.widget._viewer import NotebookViewer
 
@@ -137,12 +138,12 @@ class AttentionView(anywidget.AnyWidget):
             others = {"query": query, "key": key, "value": value, "mask": mask, "window": window}
             if extra := [name for name, given in others.items() if given is not None]:
                 raise ValueError(f"{extra[0]}: expected nothing beside weights, which are shown as they are")
-            source = _inputs.weights(weights, tokens=tokens, title=title, batch=batch)
+            source = inputs.weights(weights, tokens=tokens, title=title, batch=batch)
         else:
             if query is None or key is None:
                 missing = "query" if query is None else "key"
                 raise TypeError(f"{missing}: expected an array (or weights= instead of query and key)")
-            source = _inputs.tensors(
+            source = inputs.tensors(
                 query,
                 key,
                 value,
