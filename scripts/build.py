@@ -49,7 +49,8 @@ PYODIDE_ASSETS = {
 
 def build_page() -> None:
     """Bundle web/ with Vite into the cache, unless neither it nor its packages changed."""
-    inputs = [ROOT / "web", ROOT / "vite.config.js", ROOT / "package-lock.json"]
+    inputs = [ROOT / name for name in ("web", "vite.config.js", "package-lock.json", "bench/shaders")]
+    inputs += sorted((ROOT / "bench").glob("*.py"))
     stamp = Stamp(WEB_OUT / ".stamp", sha256_tree(inputs))
     if stamp.is_current():
         return

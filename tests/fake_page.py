@@ -91,8 +91,8 @@ class FakePage:
     def op_submit_program(self, handle, params):
         self.gpu.submit_program(self.handles[handle], params)
 
-    def op_submit_timed(self, ticket, handle, params):
-        self.handles[ticket] = self.gpu.submit_timed(self.handles[handle], params)
+    def op_submit_timed(self, ticket, handle, params, together):
+        self.handles[ticket] = self.gpu.submit_timed(self.handles[handle], params, together)
 
     def op_destroy_program(self, handle):
         self.gpu.destroy_program(self.handles.pop(handle))

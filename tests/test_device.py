@@ -551,3 +551,14 @@ def test_a_tensor_is_not_read_while_it_is_written(device, bridge):
 def test_axes_and_shapes_also_come_as_tuples(device):
     tensor = device.tensor(np.arange(6.0).reshape(2, 3))
     assert tensor.transpose((1, 0)).shape == tensor.reshape((3, 2)).shape == (3, 2)
+
+
+def test_a_program_is_timed_as_a_whole(device):
+    with device.record() as program:
+        pa.attention(*qkv(device))
+        pa.attention(*qkv(device))
+    clock = run(program.time())
+    assert (clock.gpu_us, clock.wall_us) == (None, 10.0)
+    program.destroy()
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        run(program.time())

@@ -303,8 +303,8 @@ class RemoteDeviceBridge:
     def submit_program(self, program: int, params: Any) -> None:
         self._tell("submit_program", program, bytes(params), nbytes=len(params))
 
-    def submit_timed(self, program: int, params: Any) -> int:
-        return self._make("submit_timed", program, bytes(params), nbytes=len(params))
+    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
+        return self._make("submit_timed", program, bytes(params), together, nbytes=len(params))
 
     def destroy_program(self, program: int) -> None:
         self._tell("destroy_program", program)

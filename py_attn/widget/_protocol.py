@@ -77,7 +77,7 @@ destroy_pipeline   handle
 compile_us         handle                                     number
 create_program     handle, words (u32)
 submit_program     handle, params (bytes)
-submit_timed       ticket, handle, params (bytes)
+submit_timed       ticket, handle, params (bytes), together (bool)
 destroy_program    handle
 timings            ticket                                     [[gpu µs or null, wall µs], …]
 synchronize                                                   [{kind, label, message, line}, …]

@@ -204,6 +204,7 @@ function layOut(element) {
           { 'aria-label': 'Sections' },
           ['Overview', 'Focus', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
           h('a', { href: '#console' }, 'Python'),
+          h('a', { href: './bench.html' }, 'Bench'),
         ),
         h('div', { class: 'end' }, adapter, theme),
       ),

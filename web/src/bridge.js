@@ -289,22 +289,23 @@ export class DeviceBridge {
   }
 
   /**
-   * Submits each dispatch by itself, with timestamps where the device has them.
-   * @param {number} handle @param {PythonBuffer} params @param {number} [ticket]
+   * Submits each dispatch by itself, or all of them together, with timestamps where the device has them.
+   * @param {number} handle @param {PythonBuffer} params @param {boolean} [together] @param {number} [ticket]
    */
-  submitTimed(handle, params, ticket) {
+  submitTimed(handle, params, together = false, ticket) {
     const dispatches = this.#program(handle);
+    const passes = together ? [dispatches] : dispatches.map((dispatch) => [dispatch]);
     const { queue } = this.#device;
     this.#writeParams(params);
-    const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, dispatches.length) : null;
+    const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, passes.length) : null;
     /** @type {Promise<number>[]} */
     const walls = [];
     let before = Promise.resolve(0);
-    dispatches.forEach((dispatch, index) => {
-      this.#guarded(dispatch.pipeline.label, ['validation'], () => {
+    passes.forEach((timed, index) => {
+      this.#guarded(timed[0]?.pipeline.label ?? 'program', ['validation'], () => {
         const encoder = this.#device.createCommandEncoder();
         const pass = encoder.beginComputePass(clock ? { timestampWrites: clock.writes(index) } : {});
-        this.#encode(pass, dispatch);
+        for (const dispatch of timed) this.#encode(pass, dispatch);
         pass.end();
         queue.submit([encoder.finish()]);
       });
@@ -313,7 +314,7 @@ export class DeviceBridge {
       walls.push(Promise.all([before, done]).then(([earlier, now]) => (now - Math.max(submitted, earlier)) * 1000));
       before = done;
     });
-    const gpu = clock ? clock.read() : Promise.resolve(dispatches.map(() => null));
+    const gpu = clock ? clock.read() : Promise.resolve(passes.map(() => null));
     const result = Promise.all([gpu, Promise.all(walls)]).then(([ticks, wall]) =>
       wall.map((us, index) => /** @type {[number | null, number]} */ ([ticks[index], us])),
     );
@@ -321,7 +322,7 @@ export class DeviceBridge {
     return this.#keep(this.#timings, result, ticket);
   }
 
-  /** @param {number} ticket @returns {Promise<string>} JSON of [gpu µs or null, wall µs] per dispatch */
+  /** @param {number} ticket @returns {Promise<string>} JSON of [gpu µs or null, wall µs] per pass */
   async timings(ticket) {
     const result = this.#timings.get(ticket);
     this.#timings.delete(ticket);
