@@ -9,6 +9,7 @@
  * @property {number} head
  * @property {number} query row under the cursor
  * @property {number} key column under the cursor
+ * @property {number} edit counts what the visitor's score_mod has changed in the source
  * @property {import('./types').Style} style
  * @property {import('./runtime/client.js').Info | null} info
  * @property {string} variant of the kernel that is timed, or "all"
@@ -31,6 +32,7 @@ const BEGINNING = {
   head: 0,
   query: 0,
   key: 0,
+  edit: 0,
   style: { colormap: 'rocket', scale: 'sqrt', pool: 'max' },
   info: null,
   variant: 'all',

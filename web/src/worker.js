@@ -8,7 +8,8 @@ import { createOutput } from './runtime/output.js';
 
 /**
  * @typedef {{ adapter: string, features: string[], software: boolean, versions: Record<string, string>,
- *   webgpu: boolean, reason: string, variants: string[] }} Info
+ *   webgpu: boolean, reason: string, variants: string[],
+ *   operations?: Record<string, { call: string, about: string }> }} Info
  * @typedef {{ onProgress: import('./runtime/boot.js').OnBootProgress,
  *   onOutput: (lines: import('./runtime/output.js').Line[]) => void,
  *   onLost: (reason: string) => void }} Listeners

@@ -121,7 +121,7 @@ export function mountOverview(element, api, store) {
     summary.textContent = describe(state.source);
     load(state);
   });
-  store.on(['style'], load);
+  store.on(['style', 'edit'], load);
   store.on(['layer', 'head'], mark);
   build({ ...EMPTY });
 }
