@@ -32,6 +32,10 @@ Custom messages: front end → kernel
     Once a model is there (``initialize``), and again when it is not answered within some seconds.
 ``{kind: "views", page, count}``
     How many views of this model are mounted in the page; after each mount and unmount.
+``{kind: "set", page, traits: {layer: 1, …}}``
+    New values of traits, beside ``model.save_changes()`` with the same ones: Jupyter's model sends no update
+    before the last one was answered with "idle", which ipykernel 7.4 leaves out while an asynchronous cell
+    runs, and then no change would ever arrive again. (marimo, in turn, needs the update.)
 ``{kind: "call", page, id, method, payload}`` + buffers
     A method of :class:`py_attn.viewer.Viewer`, as the page calls its worker. ``id`` counts per page.
 ``{kind: "bridge-answer", page, id, result | error}`` + buffers

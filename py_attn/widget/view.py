@@ -24,6 +24,9 @@ from py_attn.widget._viewer import NotebookViewer
 
 STATIC = Path(__file__).parent / "static"
 
+#: Traits that a front end may set.
+_SETTABLE = ("layer", "head", "selection", "variant", "coloring")
+
 #: Cells of a still's longer side, and the seconds of rest after which a new one is made.
 STILL_CELLS = 512
 STILL_SECONDS = 0.7
@@ -275,6 +278,10 @@ class AttentionView(anywidget.AnyWidget):
             pages.attach(self, name, "" if content.get("webgpu") else str(content.get("reason", "")))
             self.send({"kind": "welcome", "page": name, "kernel": KERNEL})
             self._close_earlier()
+        elif kind == "set":
+            traits = content["traits"]
+            # As ipywidgets takes an update: the sender gets no echo of it.
+            self.set_state({name: traits[name] for name in _SETTABLE if name in traits})
         elif kind == "views":
             self._mounted[name] = int(content["count"])
             if not self.displayed:
