@@ -6,6 +6,7 @@ import { shortError } from './format.js';
 import { card, mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
+import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
 import { createModel, openSource } from './store.js';
@@ -38,6 +39,7 @@ export function mountApp(element, runtime) {
   const adapter = mountAdapter(page.adapter);
   const { parts } = mount(page.view, store, { kernel: page.kernel });
   for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
+  const edit = mountEdit(page.edit, api, store);
   mountDecode(page.decode, api, store);
   const python = mountConsole(page.console, {
     show: (source) => runtime.show(source),
@@ -106,6 +108,7 @@ export function mountApp(element, runtime) {
 
   async function firstVisit() {
     void python.openEditor();
+    void edit.openEditor();
     // A sentence from the last visit needs no click when the weights are in the browser's cache anyway.
     if (input.pending && hadModel()) await input.start();
   }
@@ -185,6 +188,7 @@ function layOut(element) {
   const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
   const view = h('div');
   const panels = {
+    edit: card('edit', 'Edit the score'),
     kernel: card('kernel', 'Kernel'),
     decode: card('decode', 'Decode'),
     console: card('console', 'Python console'),
@@ -202,7 +206,7 @@ function layOut(element) {
         h(
           'nav',
           { 'aria-label': 'Sections' },
-          ['Overview', 'Focus', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
+          ['Overview', 'Focus', 'Edit', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
           h('a', { href: '#console' }, 'Python'),
           h('a', { href: './bench.html' }, 'Bench'),
         ),
@@ -224,6 +228,7 @@ function layOut(element) {
         banner,
         h('div', { class: 'input-zone' }, input, boot),
         view,
+        h('div', { class: 'single' }, panels.edit),
         h('div', { class: 'pair' }, panels.kernel, panels.decode),
         h('div', { class: 'single' }, panels.console),
       ),
