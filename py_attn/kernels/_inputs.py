@@ -13,7 +13,7 @@ from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, 
 from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor, as_tensor, device_of
-from py_attn.mods import trace_mask_mod, trace_score_mod
+from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
 
 LOG2_E = math.log2(math.e)
 # No sequence is longer than this, so positions and distances stay within an i32.
@@ -128,6 +128,7 @@ class Mods:
     wgsl: str = ""
     has_score_mod: bool = False
     has_mask_mod: bool = False
+    has_prob_mod: bool = False
     tensors: Sequence[Tensor] = ()
 
     @property
@@ -141,6 +142,7 @@ class Mods:
             "mods": self.wgsl,
             "has_score_mod": self.has_score_mod,
             "has_mask_mod": self.has_mask_mod,
+            "has_prob_mod": self.has_prob_mod,
             "captured": self.captured,
         }
 
@@ -236,12 +238,14 @@ def prepare(
     layout: object = "BHSD",
     score_mod: object = None,
     mask_mod: object = None,
+    prob_mod: object = None,
     sinks: object = None,
     slope: bool = False,
 ) -> Inputs:
     """Check everything, then upload what is not on the device yet.
 
-    ``slope`` asks for the derivative of ``score_mod`` too.
+    ``slope`` asks for the derivative of ``score_mod`` too. A ``prob_mod`` gives what stands in for each
+    probability, also those of hidden keys; only the naive variant knows it.
 
     Raises
     ------
@@ -272,7 +276,7 @@ def prepare(
     if kv_lengths is not None:
         check_lengths(kv_lengths, problem.batch, problem.keys)
     check_sinks(sinks, problem.heads)
-    mods = trace_mods(score_mod, mask_mod, device, slope=slope)
+    mods = trace_mods(score_mod, mask_mod, device, prob_mod=prob_mod, slope=slope)
     operands = {}
     for name, x in given.items():
         tensor = float_tensor(name, x, device)
@@ -291,8 +295,10 @@ def prepare(
     )
 
 
-def trace_mods(score_mod: object, mask_mod: object, device: Device, *, slope: bool = False) -> Mods:
-    """Trace the two functions, and check the tensors they look things up in.
+def trace_mods(
+    score_mod: object, mask_mod: object, device: Device, *, prob_mod: object = None, slope: bool = False
+) -> Mods:
+    """Trace the functions, and check the tensors they look things up in.
 
     Raises
     ------
@@ -302,13 +308,14 @@ def trace_mods(score_mod: object, mask_mod: object, device: Device, *, slope: bo
     tensors: list[Tensor] = []
     wgsl = "" if score_mod is None else trace_score_mod(score_mod, tensors, gradient=slope)
     wgsl += "" if mask_mod is None else trace_mask_mod(mask_mod, tensors)
+    wgsl += "" if prob_mod is None else trace_prob_mod(prob_mod, tensors)
     if len(tensors) > MAX_CAPTURED:
         raise ValueError(
             f"score_mod: expected at most {MAX_CAPTURED} tensors with those of mask_mod, got {len(tensors)}"
         )
     for tensor in tensors:
         as_tensor("score_mod", tensor, device)
-    return Mods(wgsl, score_mod is not None, mask_mod is not None, tuple(tensors))
+    return Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, tuple(tensors))
 
 
 def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 import py_attn as pa
 from py_attn.gpu.tensor import Tensor
-from py_attn.mods import Traced, trace_mask_mod, trace_score_mod
+from py_attn.mods import Traced
+from py_attn.tracing import trace_mask_mod, trace_score_mod
 
 FILE = "<score_mod>"
 NAMES = ("score_mod", "mask_mod")

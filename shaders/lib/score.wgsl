@@ -1,11 +1,11 @@
 //## The meaning of attention's arguments, in one place for every kernel.
-//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod` (bool), `mask_kind` ("none", "bool" or a
+//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none", "bool" or a
 //## float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
 //## cache's entries) and `has_kept` (whether it keeps its first ones, see lib/cache.wgsl).
 //## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e), or
 //## by scale alone where a score_mod is to see the score itself.
 //# include "lib/math.wgsl"
-//# if has_score_mod or has_mask_mod
+//# if has_score_mod or has_mask_mod or has_prob_mod
 //# include "lib/mods.wgsl"
 //# endif
 
