@@ -18,7 +18,10 @@ const site = {
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 1000,
     rollupOptions: {
-      input: Object.fromEntries(pages.map((name) => [name, `${web}${name}.html`])),
+      input: {
+        ...Object.fromEntries(pages.map((name) => [name, `${web}${name}.html`])),
+        "py-attn": `${web}src/element.js`,
+      },
       output: {
         entryFileNames: ({ name }) => (name === "py-attn" ? "py-attn.js" : "assets/[name]-[hash].js"),
       },

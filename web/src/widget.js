@@ -82,6 +82,7 @@ function showView(traits, el, link, model) {
         return;
       }
     } else if (view && (failed || link.state === 'closed' || !model.state.source)) hide();
+    shell.setTitle(String(traits.get('title') ?? ''));
     const png = bytesOf(traits.get('still'));
     const hasStill = png.length > 0 && !failed;
     const outside = String(traits.get('still_id') ?? '');
@@ -102,7 +103,7 @@ function showView(traits, el, link, model) {
   }
 
   const ends = [link.onChange(update), model.on(['source', 'info'], update)];
-  const names = ['state', 'message', 'still'].map((name) => `change:${name}`);
+  const names = ['state', 'message', 'still', 'title'].map((name) => `change:${name}`);
   for (const name of names) traits.on(name, update);
   link.countView(1);
   update();

@@ -16,10 +16,11 @@ export function createShell(host, { onTheme }) {
   sheet ??= new CSSStyleSheet();
   if (!sheet.cssRules.length) sheet.replaceSync(styles);
   shadow.adoptedStyleSheets = [sheet];
+  const title = h('p', { class: 'shell-title', hidden: true, dir: 'auto' });
   const words = h('div', { class: 'shell-words', role: 'status', hidden: true });
   const still = h('div', { class: 'shell-still', hidden: true });
   const content = h('div', { class: 'shell-content' });
-  const root = h('div', { class: 'py-attn' }, words, still, content);
+  const root = h('div', { class: 'py-attn' }, title, words, still, content);
   shadow.replaceChildren(root);
   // JupyterLab's shortcuts look at keys first; the arrows belong to the map while it has the focus.
   host.dataset.lmSuppressShortcuts = 'true';
@@ -48,6 +49,13 @@ export function createShell(host, { onTheme }) {
     setTheme(theme) {
       chosen = theme;
       apply();
+    },
+
+    /** What is shown, in the words of who made it. @param {string} text */
+    setTitle(text) {
+      title.textContent = text;
+      title.title = text;
+      title.hidden = !text;
     },
 
     /**
