@@ -3,12 +3,10 @@ import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 
 const web = fileURLToPath(new URL("./web/", import.meta.url));
-const pages = ["index.html", "bench.html"].map((name) => web + name).filter((path) => existsSync(path));
+const pages = ["index", "bench"].filter((name) => existsSync(`${web}${name}.html`));
 
-export default defineConfig({
-  root: web,
-  base: "./", // every address is relative: the site works under any sub-path
-  clearScreen: false,
+/** The pages, and py-attn.js: the <py-attn> element for other people's pages, under a name that stays. */
+const site = {
   worker: { format: "es" },
   build: {
     // scripts/build.py puts what comes out here together with Pyodide, wheels and models into dist/
@@ -19,6 +17,37 @@ export default defineConfig({
     license: { fileName: "assets/licenses.md" }, // of what is bundled; see THIRD_PARTY_NOTICES.md
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 1000,
-    rollupOptions: { input: pages },
+    rollupOptions: {
+      input: {
+        ...Object.fromEntries(pages.map((name) => [name, `${web}${name}.html`])),
+        "py-attn": `${web}src/element.js`,
+      },
+      output: {
+        entryFileNames: ({ name }) => (name === "py-attn" ? "py-attn.js" : "assets/[name]-[hash].js"),
+      },
+    },
   },
-});
+};
+
+/** One file that a notebook loads as text, and its style sheet: `vite build --mode widget`. */
+const widget = {
+  publicDir: false,
+  build: {
+    outDir: "../py_attn/widget/static",
+    emptyOutDir: true,
+    target: "esnext",
+    modulePreload: { polyfill: false },
+    rollupOptions: {
+      input: `${web}src/widget.js`,
+      preserveEntrySignatures: "exports-only",
+      output: { entryFileNames: "widget.js", assetFileNames: "widget[extname]" },
+    },
+  },
+};
+
+export default defineConfig(({ mode }) => ({
+  root: web,
+  base: "./", // every address is relative: the site works under any sub-path
+  clearScreen: false,
+  ...(mode === "widget" ? widget : site),
+}));

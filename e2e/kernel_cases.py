@@ -65,7 +65,7 @@ def attention_case(**changes: Any) -> Case:
 
 OPTIONAL = {
     *("mask", "causal", "window", "scale", "softcap", "kv_lengths", "lengths_as", "layout", "views", "size"),
-    *("tile", "unrolled", "without_lse", "show"),
+    *("tile", "unrolled", "without_lse", "show", "sinks"),
 }
 
 
@@ -134,6 +134,7 @@ def attention_cases(draw: st.DrawFn, variant: str = "naive") -> Case:
         lengths_of_batch = st.integers(0, case["keys"])
         case["kv_lengths"] = [draw(lengths_of_batch) for _ in range(case["batch"])]
         case["lengths_as"] = draw(st.sampled_from(("list", "int32", "uint32")))
+    case["sinks"] = sometimes(st.sampled_from(FLOATS))
     return case
 
 
@@ -146,6 +147,7 @@ def features(case: Case) -> list[str]:
         "window": case.get("window") is not None,
         "softcap": case.get("softcap"),
         "kv_lengths": case.get("kv_lengths") is not None,
+        "sinks": case.get("sinks"),
         "grouped heads": case["heads"] != case["kv_heads"],
         "views": set(case.get("views", {}).values()) - {"plain"},
         "head dim over 128": max(case["head_dim"], case["value_head_dim"]) > 128,

@@ -16,21 +16,42 @@ async def run_onnx_cases(data, cases):
     """Outputs of calls as a npz in base64, named case/output, and their dtypes.
 
     `cases`: {case: {"inputs": {name: dtype}, "attributes"}}; the inputs' values are in the npz `data`. As
-    npz does not know bfloat16, such values travel as float32.
+    npz does not know bfloat16, such values travel as float32. "operator" names another than attention.
     """
     device = pa.default_device()
     arrays, results, dtypes = np.load(io.BytesIO(base64.b64decode(data))), {}, {}
     for name, case in cases.items():
         inputs = {key: device.tensor(arrays[f"{name}/{key}"], dtype) for key, dtype in case["inputs"].items()}
         with poisoned(device):
-            outputs = pa.onnx.attention(**inputs, **case["attributes"])
-            for key, tensor in zip(OUTPUTS, outputs, strict=True):
+            outputs = getattr(pa.onnx, case.get("operator", "attention"))(**inputs, **case["attributes"])
+            for key, tensor in zip(
+                OUTPUTS, outputs if isinstance(outputs, tuple) else [outputs], strict=False
+            ):
                 if tensor is not None:
                     results[f"{name}/{key}"] = await tensor.numpy()
                     dtypes.setdefault(name, {})[key] = tensor.dtype
     packed = io.BytesIO()
     np.savez(packed, **results)
     return [base64.b64encode(packed.getvalue()).decode(), dtypes]
+
+
+async def check_flex(sizes, dtype, **mods):
+    """The largest error over its bound of FlexAttention; sizes: B, Hq, Hkv, Sq, Sk, D, Dv."""
+    device = pa.default_device()
+    batch, heads, kv_heads, queries, keys, dim, value_dim = sizes
+    random = np.random.default_rng(8)
+    query = normal(random, (batch, heads, queries, dim), dtype)
+    key = normal(random, (batch, kv_heads, keys, dim), dtype)
+    value = normal(random, (batch, kv_heads, keys, value_dim), dtype)
+    with poisoned(device):
+        out = pa.onnx.flex_attention(*(device.tensor(x, dtype) for x in (query, key, value)), **mods)
+        got = await out.numpy()
+
+    def reference(q, k, precision):
+        return [pa.onnx.reference_flex_attention(q, k, value, compute_dtype=precision, **mods)]
+
+    (exact,), (error,) = reference(query, key, np.float64), numpy_errors(reference, query, key)
+    return over_bound(got, exact, error, dtype)
 
 
 async def check_onnx(

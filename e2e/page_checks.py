@@ -132,6 +132,14 @@ def make_mask(random, spec):
     return mask
 
 
+def make_sinks(random, heads, dtype):
+    """Logits of about the scores' size; one of several heads has none."""
+    sinks = normal(random, (heads,), dtype, 2.0)
+    if heads > 2:
+        sinks[random.integers(heads)] = -np.inf
+    return sinks
+
+
 def mask_tensor(device, mask, spec):
     dtype = None if spec["dtype"] == "bool" else spec["dtype"]
     if spec.get("transposed") and mask.ndim > 1:
@@ -168,6 +176,7 @@ class Inputs:
             tensor = laid_out(device, values, dtype, case.get("views", {}).get(name, "plain"))
             self.arrays.append(values)
             self.tensors.append(tensor.transpose(0, 2, 1, 3) if swap else tensor)
+        self.out_shape = (b, case["heads"], s_q, case["value_head_dim"])
         self.shared = masking(case)
         self.kernel = {"layout": "BSHD"} if swap else {}
         self.reference = {}
@@ -180,6 +189,10 @@ class Inputs:
             self.reference["kv_lengths"] = lengths
             kind = case.get("lengths_as", "list")
             self.kernel["kv_lengths"] = lengths if kind == "list" else device.tensor(np.array(lengths, kind))
+        if case.get("sinks"):
+            sinks = make_sinks(random, case["heads"], case["sinks"])
+            self.reference["sinks"] = sinks
+            self.kernel["sinks"] = device.tensor(sinks, case["sinks"])
 
 
 @contextlib.contextmanager
@@ -247,7 +260,17 @@ async def check_weights(case):
         lse = pa.attention(query, key, value, **shared, return_lse=True)[1]
         shown = dict(case["show"])
         rows, columns = (slice(*shown.pop(name, [None])) for name in ("rows", "columns"))
-        weights = pa.attention_weights(query, key, lse, rows=rows, columns=columns, **shown, **shared)
+        gradient = shown.pop("gradient", False)
+        grad = normal(np.random.default_rng(1), inputs.out_shape, case["dtypes"]["value"])
+        with_gradient = {}
+        if gradient:
+            tensor = device.tensor(
+                grad.swapaxes(1, 2) if "layout" in shared else grad, case["dtypes"]["value"]
+            )
+            with_gradient = {"value": value, "grad_out": tensor}
+        weights = pa.attention_weights(
+            query, key, lse, rows=rows, columns=columns, **shown, **with_gradient, **shared
+        )
         got = await weights.numpy()
     heads = shown.get("heads")
     heads = list(range(case["heads"])) if heads is None else [heads] if isinstance(heads, int) else heads
@@ -258,10 +281,13 @@ async def check_weights(case):
         options = {**keywords, "compute_dtype": compute}
         row_lse = pa.reference.attention(q, k, k, **options, return_lse=True)[1][..., None]
         full = np.exp(scores_of(q, k, keywords, compute) - np.where(np.isneginf(row_lse), 0, row_lse))
+        pool = shown.get("pool", "max")
+        if gradient:
+            v = np.repeat(inputs.arrays[2].astype(compute), q.shape[1] // k.shape[1], axis=1)
+            full = full * (grad.astype(compute) @ v.swapaxes(-1, -2))
+            pool = pool.replace("max", "furthest")
         part = full[:, heads][:, :, rows, columns]
-        return [
-            pa.reference.pool(part, shown["size"], shown.get("pool", "max")) if shown.get("size") else part
-        ]
+        return [pa.reference.pool(part, shown["size"], pool) if shown.get("size") else part]
 
     query, key, value = inputs.arrays
     exact_lse = pa.reference.attention(query, key, value, **keywords, return_lse=True)[1]
@@ -317,10 +343,33 @@ def decode_reference(query, keys, compute=np.float64, *, values, **keywords):
     )
 
 
+def decode_mods(device, case, random):
+    """(keywords for the kernels, keywords for the reference) of what `case["mod"]` names."""
+    name = case.get("mod")
+    total = sum(step[1] for step in case["steps"] if step[0] == "append")
+    slopes = np.abs(normal(random, (case["heads"],), "float32"))
+    documents = np.sort(random.integers(0, 4, total)).astype(np.int32)
+
+    def alibi(slopes, _):
+        return {"score_mod": lambda score, b, h, q, k: score - slopes[h] * pa.abs(q - k)}
+
+    def document(_, documents):
+        return {"mask_mod": lambda b, h, q, k: (documents[q] == documents[k]) | (k % 5 == 0)}
+
+    def both(slopes, documents):
+        return alibi(slopes, documents) | document(slopes, documents)
+
+    if name is None:
+        return {}, {}
+    make = {"alibi": alibi, "document": document, "both": both}[name]
+    return make(device.tensor(slopes), device.tensor(documents)), make(slopes, documents)
+
+
 async def check_decode(case):
     """Appends and decode calls in the order of `case["steps"]`; each decode against what was cached then.
 
     A step is ["append", S] or ["decode", S, keywords]. Nothing is read back before all steps are recorded.
+    The reference gets every position ever appended, and is told what the cache still holds.
     """
     device = pa.default_device()
     random = np.random.default_rng(case["seed"])
@@ -328,19 +377,25 @@ async def check_decode(case):
     dims = case["head_dim"], case["value_head_dim"]
     kinds = case["cache_dtypes"]
     held = [np.zeros((batch, kv_heads, 0, dim), np.float32) for dim in dims]
+    ring = {"capacity": case["capacity"], "sink_tokens": case.get("sink_tokens", 0)}
+    given = {"dtype": tuple(kinds), "sink_tokens": ring["sink_tokens"]}
+    ours, theirs = decode_mods(device, case, random)
+    if case.get("sinks"):
+        theirs["sinks"] = make_sinks(random, heads, case["sinks"])
+        sinks = {"sinks": device.tensor(theirs["sinks"], case["sinks"])}
+    else:
+        sinks = {}
     recorded = []
     with poisoned(device):
-        cache = pa.KVCache(
-            batch, kv_heads, case["capacity"], dims[0], value_head_dim=dims[1], dtype=tuple(kinds)
-        )
+        cache = pa.KVCache(batch, kv_heads, case["capacity"], dims[0], value_head_dim=dims[1], **given)
         for step, count, *rest in case["steps"]:
             if step == "append":
                 new = [normal(random, (batch, kv_heads, count, dim), case["source_dtype"]) for dim in dims]
                 view = case.get("source_view", "plain")
                 cache.append(*(laid_out(device, x, case["source_dtype"], view) for x in new))
                 for i, (x, kind) in enumerate(zip(new, kinds, strict=True)):
-                    held[i] = np.concatenate([held[i], round_to(x, kind)], 2)[:, :, -case["capacity"] :]
-                assert cache.length == held[0].shape[2]
+                    held[i] = np.concatenate([held[i], round_to(x, kind)], 2)
+                assert cache.length == min(held[0].shape[2], case["capacity"])
                 continue
             keywords = dict(rest[0]) if rest else {}
             query = normal(random, (batch, heads, count, dims[0]), case["query_dtype"], case.get("size", 1.0))
@@ -349,10 +404,11 @@ async def check_decode(case):
             if window is not None:
                 keywords["window"] = tuple(window) if isinstance(window, list) else window
             splits = keywords.pop("splits", "auto")
-            results = pa.decode_attention(tensor, cache, splits=splits, return_lse=True, **keywords)
-            alone = pa.decode_attention(tensor, cache, splits=splits, **keywords)
-            parts = pa.decode_partials(tensor, cache, splits=splits, **keywords)
-            recorded.append((query, *held, keywords, results, alone, parts))
+            asked = {**keywords, **ours, "splits": splits}
+            results = pa.decode_attention(tensor, cache, return_lse=True, **asked, **sinks)
+            alone = pa.decode_attention(tensor, cache, **asked, **sinks)
+            parts = pa.decode_partials(tensor, cache, **asked)
+            recorded.append((query, *held, {**keywords, **theirs, **ring}, results, alone, parts))
         worst = {"out": 0.0, "lse": 0.0, "partials": 0.0}
         for query, keys, values, keywords, results, alone, parts in recorded:
             reference = partial(decode_reference, values=values, **keywords)
@@ -368,7 +424,10 @@ async def check_decode(case):
                 dims[1],
             )
             with np.errstate(divide="ignore"):
-                total = np.log(np.exp(part_lse).sum(-1))
+                weights = np.exp(part_lse).sum(-1)
+                if sinks:
+                    weights = weights + np.exp(theirs["sinks"].astype(np.float64))[:, None]
+                total = np.log(weights)
             share = np.exp(part_lse - np.where(np.isneginf(total), 0, total)[..., None])
             combined = (share[..., None] * part_out).sum(-2)
             for name, ratio in (

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F821 (what page_checks.py defines)
 
-GRADIENTS = ("d_query", "d_key", "d_value")
+GRADIENTS = ("d_query", "d_key", "d_value", "d_sinks")
 
 
 def mods_of(name, random, case):
@@ -70,6 +70,9 @@ async def check_gradients(case):
     if case.get("mask"):
         keywords["mask"] = make_mask(random, case["mask"])
     ours, theirs = mods_of(case.get("mod"), random, case)
+    if case.get("sinks"):
+        theirs["sinks"] = make_sinks(random, hq, "float32")
+        ours["sinks"] = device.tensor(theirs["sinks"])
     tensors = [laid_out(device, x, dtype, case["view"]) for x in (query, key, value, grad)]
     with poisoned(device):
         out, lse = pa.attention(*tensors[:3], variant=case["variant"], return_lse=True, **keywords, **ours)
@@ -91,11 +94,13 @@ async def check_gradients(case):
     exact = forward(query, key, np.float64)[0]
     answer["out"] = over_bound(await out.numpy(), exact, numpy_errors(forward, query, key)[0], dtype)
     expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
-    for name, tensor, twin, wanted, error in zip(GRADIENTS, got, again, expected, errors, strict=True):
-        assert tensor.dtype == dtype, f"{name}: {tensor.dtype}"
+    assert len(got) == len(expected)
+    for name, tensor, twin, wanted, error in zip(GRADIENTS, got, again, expected, errors, strict=False):
+        kind = "float32" if name == "d_sinks" else dtype
+        assert tensor.dtype == kind, f"{name}: {tensor.dtype}"
         values = await tensor.numpy()
         assert np.array_equal(values, await twin.numpy()), f"{name}: differs from run to run"
-        answer[name] = over_bound(values, wanted, error, dtype)
+        answer[name] = over_bound(values, wanted, error, kind)
     return answer
 
 
@@ -121,15 +126,19 @@ async def check_packed(case):
     case = case | {"batch": len(cu_q) - 1, "queries": int(cu_q[-1]), "keys": int(cu_k[-1])}
     shapes = ((cu_q[-1], hq, d), (cu_k[-1], hkv, d), (cu_k[-1], hkv, dv), (cu_q[-1], hq, dv))
     query, key, value, grad = (normal(random, shape, dtype) for shape in shapes)
-    keywords = case["keywords"]
+    keywords, ours = dict(case["keywords"]), {}
+    if case.get("sinks"):
+        keywords["sinks"] = make_sinks(random, hq, "float32")
+        ours["sinks"] = device.tensor(keywords["sinks"])
     q, k, v, g = (device.tensor(x, dtype) for x in (query, key, value, grad))
     if case["on_gpu"]:
         cu = device.tensor(cu_q.astype(np.int32)), device.tensor(cu_k.astype(np.int32))
     else:
         cu = cu_q, cu_k.tolist()
     with poisoned(device):
-        out, lse = pa.varlen_attention(q, k, v, *cu, variant=case["variant"], return_lse=True, **keywords)
-        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **keywords)
+        asked = keywords | ours
+        out, lse = pa.varlen_attention(q, k, v, *cu, variant=case["variant"], return_lse=True, **asked)
+        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **asked)
 
     def forward(q, k, precision):
         return pa.reference.varlen_attention(
@@ -147,6 +156,8 @@ async def check_packed(case):
     answer["out"] = over_bound(await out.numpy(), exact[0], errors[0], dtype)
     answer["lse"] = lse_over_bound(await lse.numpy(), exact[1], errors[1])
     expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
-    for name, tensor, wanted, error in zip(GRADIENTS, got, expected, errors, strict=True):
-        answer[name] = over_bound(await tensor.numpy(), wanted, error, dtype)
+    assert len(got) == len(expected)
+    for name, tensor, wanted, error in zip(GRADIENTS, got, expected, errors, strict=False):
+        kind = "float32" if name == "d_sinks" else dtype
+        answer[name] = over_bound(await tensor.numpy(), wanted, error, kind)
     return answer

@@ -35,7 +35,7 @@ def copying_shader(source="source", variant="test"):
     return render(
         "cache_append.wgsl", "cache_append", variant,
         params=ParamsLayout(source_strides="vec4<u32>", source_first="u32", batch="u32", heads="u32",
-                            count="u32", first_slot="u32", capacity="u32"),
+                            count="u32", first_slot="u32", capacity="u32", kept="u32"),
         bindings=(Binding(source, "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={"source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
                    "dtypes": ("float32",), "D": 4, "D4": 1, "WORKGROUP": 64},
@@ -43,7 +43,7 @@ def copying_shader(source="source", variant="test"):
 
 def dispatch(shader, buffers):
     params = shader.params.pack(source_strides=(0, 0, 4, 1), source_first=0, batch=1, heads=1, count=1,
-                                first_slot=0, capacity=1)
+                                first_slot=0, capacity=1, kept=0)
     device.dispatch(shader, params, buffers, (1, 1, 1))
 """
 

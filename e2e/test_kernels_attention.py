@@ -216,6 +216,24 @@ def test_scale_and_softcap(check, variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_sinks(check, variant):
+    # Several tiles of keys; rows that see nothing but their sink; sinks far above and below the scores.
+    check(
+        *(
+            attention_case(
+                variant=variant, sinks=sinks, queries=q, keys=k, causal=causal, softcap=cap, size=size, seed=k
+            )
+            for sinks in ("float32", "bfloat16")
+            for q, k in ((1, 1), (33, 70), (40, 9))
+            for causal, cap, size in ((False, None, 1.0), (True, 2.0, 1.0), ("top-left", None, 20.0))
+        ),
+        attention_case(
+            variant=variant, sinks="float32", mask={"dtype": "bool", "shape": [19, 37], "rows": "hidden"}
+        ),
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_scores_far_from_zero(check, variant):
     # Scores up to thousands: one key gets all the weight, and exp2 must neither overflow nor make NaN.
     check(

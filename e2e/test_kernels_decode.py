@@ -36,6 +36,9 @@ def features(case):
         "softcap": "softcap" in keywords,
         "splits": "splits" in keywords,
         "grouped heads": case["heads"] != case["kv_heads"],
+        "sinks": case.get("sinks"),
+        "sink tokens": case.get("sink_tokens"),
+        "score_mod": case.get("mod"),
         "ring": sum(step[1] for step in case["steps"] if step[0] == "append") > case["capacity"],
         "head dim over 128": max(case["head_dim"], case["value_head_dim"]) > 128,
     }
@@ -94,6 +97,8 @@ def decode_cases(draw):
         query_dtype=draw(st.sampled_from(FLOATS)),
         source_view=draw(st.sampled_from(VIEWS)),
         query_view=draw(st.sampled_from(VIEWS)),
+        sink_tokens=draw(st.integers(0, min(5, capacity - 1))),
+        sinks=draw(st.none() | st.sampled_from(FLOATS)),
     )
 
 
@@ -137,6 +142,49 @@ def test_windows(check, splits):
         decode_case(("append", 45), ("append", 45), *steps),
         # More queries than keys: the first ones see nothing.
         decode_case(("append", 3), *steps),
+    )
+
+
+@pytest.mark.parametrize("sinks", ["float32", "float16"])
+def test_sinks(check, sinks):
+    steps = [("decode", n, {"splits": s, "softcap": 2.0}) for n in (1, 3) for s in (1, 4)]
+    # With three keys some queries see nothing but their sink.
+    check(
+        decode_case(("append", 40), *steps, sinks=sinks),
+        decode_case(("append", 3), ("decode", 6), ("decode", 6, {"splits": 3}), sinks=sinks),
+    )
+
+
+@pytest.mark.parametrize("sink_tokens", [1, 4, 7])
+def test_sink_tokens_stay(check, sink_tokens):
+    # A ring of one to seven behind them, turned by one, by a few and more than once at a time.
+    windows = [None, 0, 2, 6, [3, 0]]
+    steps = [
+        step
+        for count in (3, 4, 1, 1, 2, 30, 1)
+        for step in (
+            ("append", count),
+            *(("decode", n, {"window": w, "splits": s}) for n in (1, 4) for w in windows for s in (1, 3)),
+        )
+    ]
+    check(
+        decode_case(*steps, capacity=8, sink_tokens=sink_tokens, heads=2, batch=1),
+        decode_case(*steps[::3], capacity=8, sink_tokens=sink_tokens, sinks="float32"),
+    )
+
+
+@pytest.mark.parametrize("mod", ["alibi", "document", "both"])
+def test_mods_see_positions(check, mod):
+    # Through a ring that has turned, with and without sink tokens.
+    steps = [
+        step
+        for count in (20, 50, 1)
+        for step in (("append", count), ("decode", 1, {"splits": 3}), ("decode", 3, {"splits": 1}))
+    ]
+    halves = ["float16", "float16"]
+    check(
+        decode_case(*steps, capacity=32, mod=mod),
+        decode_case(*steps, capacity=32, mod=mod, sink_tokens=3, sinks="float32", cache_dtypes=halves),
     )
 
 

@@ -32,10 +32,12 @@ def check(lab, error_ratios):
         ]
         assert not wrong, "\n".join(wrong)
         for case, answer in zip(cases, answers, strict=True):
+            sinks = ["sinks"] if case.get("sinks") else []
             kind = "varlen" if function == "check_packed" else "score_mod" if case.get("mod") else "dense"
             for name, ratio in answer.items():
                 way = "backward" if name.startswith("d_") else case["variant"]
-                error_ratios.note([kind, *(["gradients"] if way == "backward" else [])], way, ratio)
+                note = [kind, *(["gradients"] if way == "backward" else []), *sinks]
+                error_ratios.note(note, way, ratio)
 
     return run
 
@@ -87,6 +89,7 @@ def dense_cases(draw: st.DrawFn) -> Case:
         dtype=draw(st.sampled_from(FLOATS)),
         view=draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
         keywords=draw(MASKINGS),
+        sinks=draw(st.booleans()),
     )
     if draw(st.booleans()):
         case["mask"] = {
@@ -131,6 +134,7 @@ def packed_cases(draw: st.DrawFn) -> Case:
         "dtype": draw(st.sampled_from(FLOATS)),
         "variant": draw(st.sampled_from(VARIANTS)),
         "on_gpu": draw(st.booleans()),
+        "sinks": draw(st.booleans()),
         "keywords": draw(MASKINGS),
     }
 

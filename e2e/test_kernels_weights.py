@@ -46,6 +46,7 @@ def weights_cases(draw):
     show = {"rows": list(draw(part)), "columns": list(draw(part))}
     head = st.integers(-case["heads"], case["heads"] - 1)
     show["heads"] = draw(st.none() | head | st.lists(head, min_size=1, max_size=5))
+    show["gradient"] = draw(st.booleans())
     if draw(st.booleans()) and case["queries"] and case["keys"]:
         # Pooling nothing is nothing; the reference has no such thing.
         show.update(rows=[None], columns=[None])
@@ -91,6 +92,18 @@ def test_thumbnails(check, pool):
     check(
         *(weights_case({"size": size, "pool": pool}, causal=True) for size in sizes),
         weights_case({"size": [4, 4], "pool": pool, "rows": [3, 17, 2], "columns": [5, 30], "heads": 2}),
+    )
+
+
+def test_weights_times_gradients(check):
+    check(
+        *(weights_case({"gradient": True}, causal=c, softcap=s) for c in (False, True) for s in (None, 2.0)),
+        *(weights_case({"gradient": True, "size": [4, 9], "pool": pool}) for pool in ("max", "mean")),
+        *(
+            weights_case({"gradient": True}, dtypes=dtypes(kind), layout="BSHD", value_head_dim=dim)
+            for kind in FLOATS
+            for dim in (7, 20)
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""`pa.onnx.attention` in the page: onnx's own cases, and larger calls against the float64 reference."""
+"""`pa.onnx` in the page: onnx's own cases, and larger calls against the float64 reference."""
 
 import base64
 import io
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.onnx_cases import CASES_IN_ONNX, onnx_cases
+from tests.onnx_cases import CASES_IN_ONNX, FLEX_CASES_IN_ONNX, flex_cases, onnx_cases
 
 FOLDER = Path(__file__).parent
 CHECKS = [(FOLDER / name).read_text("utf-8") for name in ("page_checks.py", "page_adapter_checks.py")]
@@ -18,6 +18,11 @@ def as_npz(arrays):
     packed = io.BytesIO()
     np.savez(packed, **arrays)
     return base64.b64encode(packed.getvalue()).decode()
+
+
+def on_gpu(dtype):
+    """int64 lies as int32 on the GPU, which has no float64 either."""
+    return {"int64": "int32", "float64": "float32"}.get(dtype, dtype)
 
 
 def plain(array):
@@ -34,15 +39,24 @@ def run(lab):
 @pytest.fixture(scope="module")
 def results(run):
     """What the page computed for each case: {case: {output: (array, dtype)}}."""
+    return computed(run, onnx_cases(), "attention")
+
+
+@pytest.fixture(scope="module")
+def flex_results(run):
+    """The same for FlexAttention's cases."""
+    return computed(run, flex_cases(), "flex_attention")
+
+
+def computed(run, cases, operator):
     found = {}
-    cases = onnx_cases()
     for begin in range(0, len(cases), BATCH):
         batch = cases[begin : begin + BATCH]
         data = as_npz({f"{c.name}/{key}": plain(x) for c in batch for key, x in c.inputs.items()})
         asked = {
             c.name: {
-                # int64 lies as int32 on the GPU.
-                "inputs": {k: x.dtype.name.replace("int64", "int32") for k, x in c.inputs.items()},
+                "operator": operator,
+                "inputs": {k: on_gpu(x.dtype.name) for k, x in c.inputs.items()},
                 "attributes": c.attributes,
             }
             for c in batch
@@ -66,6 +80,35 @@ def test_onnx_case(results, error_ratios, case):
     }
     for key, (result, _) in outputs.items():
         error_ratios.note(["ONNX's own cases"], "auto", case.check(key, result))
+
+
+def test_every_flex_case_ran(flex_results):
+    assert len(flex_results) == FLEX_CASES_IN_ONNX
+
+
+@pytest.mark.parametrize("case", flex_cases(), ids=lambda case: case.name)
+def test_flex_case(flex_results, error_ratios, case):
+    result, dtype = flex_results[case.name]["Y"]
+    assert dtype == on_gpu(case.outputs["Y"].dtype.name)
+    error_ratios.note(["ONNX's FlexAttention cases"], "auto", case.check("Y", result))
+
+
+FLEX_MODS = {
+    "bias": "lambda s, b, h, q, k: s + pa.where(k > q, -np.inf, -0.1 * (q - k))",
+    "cut": "lambda p, b, h, q, k: pa.where(p < 0.02, 0.0, p) * (1 + h)",
+    # Hidden keys have a probability too.
+    "added": "lambda p, b, h, q, k: pa.sqrt(p) + 0.01 * (k % 3)",
+}
+
+
+@pytest.mark.parametrize(("score_mod", "prob_mod"), [(None, "cut"), ("bias", "added"), ("bias", None)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_flex_functions(run, error_ratios, score_mod, prob_mod, dtype):
+    mods = {"score_mod": FLEX_MODS.get(score_mod), "prob_mod": FLEX_MODS.get(prob_mod)}
+    given = ", ".join(f"{name}={mod}" for name, mod in mods.items())
+    ratio = run(f"await check_flex((2, 4, 2, 33, 70, 24, 20), {dtype!r}, {given})")
+    assert ratio <= 1
+    error_ratios.note(["ONNX", "prob_mod" if prob_mod else "score_mod"], "naive", ratio)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,18 @@ def table(name: str) -> Pixels:
     return rgba[::-1].copy() if name.endswith("_r") else rgba
 
 
+@functools.cache
+def signed_table(name: str) -> Pixels:
+    """511 colours for values from -1 to 1: zero in the middle, :func:`table` above it.
+
+    Below zero it is the same with red and blue exchanged, led over from the colour of zero.
+    """
+    above = table(name)
+    blend = np.minimum(np.arange(256) / 64, 1)[:, None]
+    exchanged = above[:, [2, 1, 0, 3]] * blend + above[0] * (1 - blend)
+    return np.concatenate([exchanged[:0:-1].round().astype(np.uint8), above])
+
+
 def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0) -> Array:
     """Where values from 0 to ``maximum`` lie on the colour scale, from 0 to 1."""
     share: Array = np.clip(np.asarray(values, np.float32) / np.float32(maximum), 0, 1)
@@ -62,14 +74,28 @@ def paint(values: npt.ArrayLike, colormap: str, scale: str = "linear", maximum: 
     return table(colormap)[index]
 
 
-def legend(colormap: str, scale: str) -> dict[str, object]:
-    """The colour strip from 0 to the maximum, and at which heights of it round weights stand.
+def paint_signed(values: npt.ArrayLike, colormap: str, scale: str = "linear") -> Pixels:
+    """Colour values from -1 to 1 by :func:`signed_table`: shape [..., 4], RGBA."""
+    index = np.rint(position(np.abs(values), scale) * 255).astype(np.intp)
+    colors: Pixels = signed_table(colormap)[255 + np.where(np.signbit(values), -index, index)]
+    return colors
+
+
+def legend(colormap: str, scale: str, *, signed: bool = False) -> dict[str, object]:
+    """The colour strip from 0 (or, ``signed``, from -1) to 1, and where on it round numbers stand.
 
     Returns
     -------
     dict
         ``rgba``: uint8 [256·4]; ``ticks``: list of {"value", "at"} for a maximum of 1.
     """
+    if signed:
+        middle = {"linear": 0.5, "sqrt": 0.25, "log": 0.01}[scale]
+        signed_ticks = [
+            {"value": float(v), "at": 0.5 + 0.5 * float(np.sign(v) * position(abs(v), scale))}
+            for v in (-1, -middle, 0, middle, 1)
+        ]
+        return {"rgba": signed_table(colormap)[::2].reshape(-1), "ticks": signed_ticks}
     values = {
         "linear": [0, 0.25, 0.5, 0.75, 1],
         "sqrt": [0, 0.05, 0.25, 0.5, 1],

@@ -1,4 +1,4 @@
-"""ONNX's operator Attention, opsets 23, 24 and 25, with the meaning of onnx 1.23.
+"""ONNX's operator Attention, opsets 23, 24 and 25, and its preview FlexAttention, as in onnx 1.23.
 
 https://onnx.ai/onnx/operators/onnx__Attention.html. That release put the softcap before the mask and the
 causal diagonal behind the cached keys in all three opsets; what is new in 25 are the window attributes.
@@ -16,13 +16,12 @@ from py_attn.kernels._inputs import check_lengths, check_mask_dtype, find_device
 from py_attn.kernels.attention import attention as fused_attention
 from py_attn.kernels.copy import contiguous, join
 from py_attn.kernels.weights import attention_scores
+from py_attn.onnx_flex import SOFTMAX_PRECISIONS, flex_attention, reference_flex_attention
 
-__all__ = ["attention", "reference_attention"]
+__all__ = ["attention", "flex_attention", "reference_attention", "reference_flex_attention"]
 
 reference_attention = onnx_reference.attention
 
-# onnx.TensorProto's numbers of FLOAT, FLOAT16, DOUBLE and BFLOAT16.
-_SOFTMAX_PRECISIONS = (1, 10, 11, 16)
 _SCALED, _CAPPED, _MASKED, _PROBABILITIES = range(4)
 
 
@@ -175,7 +174,7 @@ def _attributes(given: dict[str, Any]) -> _Attributes:
     for name in ("left_window_size", "right_window_size"):
         if check_int(name, getattr(node, name)) < -1:
             raise ValueError(f"{name}: expected -1 (unbounded) or more, got {getattr(node, name)}")
-    for name, allowed in (("qk_matmul_output_mode", range(4)), ("softmax_precision", _SOFTMAX_PRECISIONS)):
+    for name, allowed in (("qk_matmul_output_mode", range(4)), ("softmax_precision", SOFTMAX_PRECISIONS)):
         value = getattr(node, name)
         if value is not None and check_int(name, value) not in allowed:
             raise ValueError(f"{name}: expected one of {', '.join(map(str, allowed))}, got {value}")

@@ -1,8 +1,9 @@
-"""ONNX's operator Attention in plain numpy, step by step as its specification says it."""
+"""ONNX's operators Attention and FlexAttention in plain numpy, step by step as they are specified."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,29 @@ def attention(
         y = y.swapaxes(1, 2).reshape(y.shape[0], queries, -1)
     qk = None if qk_matmul_output_mode is None else (scaled, capped, masked, p)[qk_matmul_output_mode]
     return y, present_key, present_value, qk
+
+
+def flex_attention(
+    Q: npt.ArrayLike,
+    K: npt.ArrayLike,
+    V: npt.ArrayLike,
+    scale: float,
+    score_mod: Callable[..., Any] | None = None,
+    prob_mod: Callable[..., Any] | None = None,
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """FlexAttention; the mods are functions of whole arrays and of b, h, q_idx and kv_idx."""
+    q, k, v = (np.asarray(x).astype(compute_dtype) for x in (Q, K, V))
+    group = q.shape[1] // k.shape[1]
+    s = (q * q.dtype.type(scale)) @ np.repeat(k, group, axis=1).swapaxes(-1, -2)
+    places = np.ogrid[tuple(slice(n) for n in s.shape)]
+    if score_mod is not None:
+        s = np.broadcast_to(score_mod(s, *places), s.shape).astype(q.dtype)
+    p = softmax(s)[0]
+    if prob_mod is not None:
+        p = np.broadcast_to(prob_mod(p, *places), p.shape).astype(q.dtype)
+    out: Array = p @ np.repeat(v, group, axis=1)
+    return out
 
 
 def _bias(attn_mask: npt.ArrayLike | None, keys: int, dtype: np.dtype[Any]) -> Array:

@@ -20,6 +20,7 @@ from py_attn.arguments import (
     Window,
     check_layout,
     check_mask_shape,
+    check_window,
     resolve,
 )
 
@@ -41,6 +42,7 @@ def attention(
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    sinks: npt.ArrayLike | None = None,
     return_lse: bool = False,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Any:
@@ -73,7 +75,7 @@ def attention(
         query_offset=query_offset,
     )
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
-    p, lse = softmax(s)
+    p, lse = softmax(s, _row_sinks(sinks, compute_dtype))
     out = p @ np.repeat(v, problem.group, axis=1)
     out = out.transpose(0, 2, 1, 3) if swap else out
     return (out, lse) if return_lse else out
@@ -83,6 +85,8 @@ def attention_weights(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     *,
+    value: npt.ArrayLike | None = None,
+    grad_out: npt.ArrayLike | None = None,
     mask: npt.ArrayLike | None = None,
     causal: bool | str = False,
     window: Window = None,
@@ -93,9 +97,13 @@ def attention_weights(
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    sinks: npt.ArrayLike | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with."""
+    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with.
+
+    With ``value`` and ``grad_out`` each comes times the gradient with respect to it, grad_out · valueᵀ.
+    """
     swap = check_layout(layout) == "BSHD"
     q, k = (_to_bhsd(x, swap, compute_dtype) for x in (query, key))
     problem = resolve(
@@ -108,7 +116,13 @@ def attention_weights(
         softcap=softcap,
         query_offset=query_offset,
     )
-    return softmax(scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod))[0]
+    s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
+    weights = softmax(s, _row_sinks(sinks, compute_dtype))[0]
+    if value is None or grad_out is None:
+        return weights
+    v, grad = (_to_bhsd(x, swap, compute_dtype) for x in (value, grad_out))
+    product: Array = weights * (grad @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
+    return product
 
 
 def attention_backward(
@@ -127,11 +141,12 @@ def attention_backward(
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    sinks: npt.ArrayLike | None = None,
     out: npt.ArrayLike | None = None,
     lse: npt.ArrayLike | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
-) -> tuple[Array, Array, Array]:
-    """Gradients of :func:`attention` with respect to query, key and value, by the chain rule.
+) -> tuple[Array, ...]:
+    """Gradients of :func:`attention` by query, key, value and, where there are any, sinks; the chain rule.
 
     With the forward pass's ``out`` and ``lse`` the probabilities are recomputed from them, as kernels do;
     in single precision that is the yardstick for kernels.
@@ -151,8 +166,9 @@ def attention_backward(
     m = problem.masking
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
+    row_sinks = _row_sinks(sinks, compute_dtype)
     if out is None or lse is None:
-        p = softmax(s)[0]
+        p, row_lse = softmax(s, row_sinks)
         delta = (p * dp).sum(axis=-1)
     else:
         row_lse = np.asarray(lse).astype(compute_dtype)
@@ -176,7 +192,10 @@ def attention_backward(
     d_value = (p.swapaxes(-1, -2) @ d_out).reshape(*grouped, *v.shape[2:]).sum(axis=2)
     if swap:
         d_query, d_key, d_value = (x.swapaxes(1, 2) for x in (d_query, d_key, d_value))
-    return d_query, d_key, d_value
+    if row_sinks is None:
+        return d_query, d_key, d_value
+    share = np.exp(row_sinks[..., 0] - np.where(np.isneginf(row_lse), 0, row_lse))
+    return d_query, d_key, d_value, -(share * delta).sum(axis=(0, 2))
 
 
 def varlen_attention(
@@ -213,7 +232,7 @@ def varlen_attention_backward(
     out: npt.ArrayLike | None = None,
     lse: npt.ArrayLike | None = None,
     **keywords: Any,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Gradients of :func:`varlen_attention`."""
     g, q, k, v = (np.asarray(x) for x in (grad_out, query, key, value))
     parts = []
@@ -226,7 +245,9 @@ def varlen_attention_backward(
             )
         )
     d_query, d_key, d_value = (np.concatenate([part[n][0] for part in parts]) for n in range(3))
-    return d_query, d_key, d_value
+    if keywords.get("sinks") is None:
+        return d_query, d_key, d_value
+    return d_query, d_key, d_value, np.sum([part[3] for part in parts], axis=0)
 
 
 def _sequences(cu_seqlens_q: npt.ArrayLike, cu_seqlens_k: npt.ArrayLike) -> list[tuple[slice, slice]]:
@@ -271,27 +292,56 @@ def decode_attention(
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+    sinks: npt.ArrayLike | None = None,
+    capacity: int | None = None,
+    sink_tokens: int = 0,
     return_lse: bool = False,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Any:
-    """Attention of the last S positions over cached ``keys`` and ``values`` in chronological order."""
+    """Attention of the last S positions over all ``keys`` and ``values`` ever appended.
+
+    Of these a cache of ``capacity`` still holds the newest and its first ``sink_tokens``, which are
+    within every window.
+    """
+    total, queries = np.shape(keys)[2], np.shape(query)[2]
+    key, position = np.arange(total), np.arange(queries)[:, None] + total - queries
+    dropped = 0 if capacity is None else max(0, total - capacity)
+    left, right = check_window(window)
+    seen = (key < sink_tokens) | (key >= sink_tokens + dropped)
+    if left is not None:
+        seen = seen & ((key < sink_tokens) | (key >= position - left))
+    if right is not None:
+        seen = seen & (key <= position + right)
+
+    # Here queries count from the first append, in attention from 0.
+    def placed(mod: Callable[..., Any]) -> Any:
+        return lambda *at: mod(*at[:-2], at[-2] + total - queries, at[-1])
+
     return attention(
         query,
         keys,
         values,
+        mask=np.broadcast_to(seen, (queries, total)),
         causal=True,
-        window=window,
         scale=scale,
         softcap=softcap,
+        score_mod=score_mod and placed(score_mod),
+        mask_mod=mask_mod and placed(mask_mod),
+        sinks=sinks,
         return_lse=return_lse,
         compute_dtype=compute_dtype,
     )
 
 
 def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
-    """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h)."""
+    """Reduce the last two axes to ``size`` cells; cell i covers rows floor(i*R/h) to ceil((i+1)*R/h).
+
+    ``mode`` is "max", "mean", or "furthest" for the value furthest from zero.
+    """
     rows, columns = (_cells(n, cells) for n, cells in zip(weights.shape[-2:], size, strict=True))
-    reduce: Any = {"max": np.max, "mean": np.mean}[mode]
+    reduce: Any = {"max": np.max, "mean": np.mean, "furthest": _furthest}[mode]
     return np.stack(
         [
             np.stack([reduce(weights[..., r0:r1, c0:c1], axis=(-2, -1)) for c0, c1 in columns], axis=-1)
@@ -299,6 +349,12 @@ def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
         ],
         axis=-2,
     )
+
+
+def _furthest(x: Array, axis: tuple[int, ...]) -> Array:
+    high, low = x.max(axis=axis), x.min(axis=axis)
+    furthest: Array = np.where(-low > high, low, high)
+    return furthest
 
 
 def _cells(n: int, cells: int) -> list[tuple[int, int]]:
@@ -376,14 +432,27 @@ def _indices(problem: Problem) -> tuple[Array, Array, Array, Array]:
     return b, h, i, j
 
 
-def softmax(s: Array) -> tuple[Array, Array]:
-    """Row-wise softmax and log-sum-exp; a row of -inf gives zeros and -inf."""
+def softmax(s: Array, sinks: Array | None = None) -> tuple[Array, Array]:
+    """Row-wise softmax and log-sum-exp; a row of -inf gives zeros and -inf.
+
+    ``sinks`` [Hq, 1, 1] take part in every row of their head, and their probabilities are left out.
+    """
     top = s.max(axis=-1, keepdims=True, initial=-np.inf)
-    e = np.exp(s - np.where(np.isneginf(top), 0, top))
+    if sinks is not None:
+        top = np.maximum(top, sinks)
+    shift = np.where(np.isneginf(top), 0, top)
+    e = np.exp(s - shift)
     total = e.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks - shift)
     with np.errstate(divide="ignore"):
         lse = (top + np.log(total))[..., 0]
     return e / np.where(total == 0, 1, total), lse
+
+
+def _row_sinks(sinks: npt.ArrayLike | None, dtype: npt.DTypeLike) -> Array | None:
+    """Sinks [Hq] as they broadcast to scores [B, Hq, Sq, Sk]."""
+    return None if sinks is None else np.asarray(sinks).astype(dtype)[:, None, None]
 
 
 def _to_bhsd(x: npt.ArrayLike, swap: bool, dtype: npt.DTypeLike) -> Array:

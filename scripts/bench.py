@@ -1,7 +1,10 @@
-"""Runs bench.html in the browser and writes what it reports to bench/results/, as JSON and as a table.
+"""Runs bench.html in the browser and writes what it measured to bench/results/, as JSON and as Markdown.
 
-The page is opened with ``?report=/report`` and POSTs text lines there: a JSON object is a row of the table,
-anything else a remark that is printed; the line ``DONE`` ends the run.
+``npm run bench`` measures everything that the adapter can take; options of web/src/bench/options.js
+can be given as in its address: ``npm run bench -- 'only=minilm,decode&peers=0'``.
+
+The page is opened with ``?report=/report`` and POSTs lines there: JSON objects with a ``type``, of which
+"report" is the whole run and "markdown" its table; the line ``DONE`` ends the run.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 import os
 import platform
 import queue
+import sys
 import threading
 import time
 from functools import partial
@@ -47,9 +51,9 @@ class ReportHandler(SiteHandler):
         self.end_headers()
 
 
-def collect_rows(page: Page, lines: queue.Queue[str]) -> list[dict[str, Any]]:
-    """Read lines until ``DONE``; print them as they come."""
-    rows: list[dict[str, Any]] = []
+def collect(page: Page, lines: queue.Queue[str]) -> dict[str, dict[str, Any]]:
+    """Read lines until ``DONE``, telling of each; the last of each type."""
+    found: dict[str, dict[str, Any]] = {}
     heard = time.monotonic()
     while True:
         try:
@@ -61,28 +65,34 @@ def collect_rows(page: Page, lines: queue.Queue[str]) -> list[dict[str, Any]]:
             continue
         heard = time.monotonic()
         if line == "DONE":
-            return rows
-        print(f"  {line}", flush=True)
-        if line.startswith("{"):
-            rows.append(json.loads(line))
+            return found
+        if not line.startswith("{"):
+            print(f"  {line}", flush=True)
+            continue
+        content = json.loads(line)
+        found[content.pop("type")] = content
+        if text := remark(content):
+            print(f"  {text}", flush=True)
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Write rows as a Markdown table; columns in the order of their first appearance."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    head = [columns, ["---"] * len(columns)]
-    body = [[_cell(row.get(column)) for column in columns] for row in rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in [*head, *body])
+def remark(content: dict[str, Any]) -> str:
+    """What to print about a line while the run goes on; "" for nothing."""
+    if "peer" in content:
+        wall = content.get("wall")
+        outcome = f"{wall['row_us']:,.0f} µs wall" if wall else content.get("unavailable", "")
+        return f"{content['workload']}: {content['peer']} {outcome}"
+    if "workload" in content:
+        if content.get("failed"):
+            return f"{content['workload']}: FAILED, {content['failed']}"
+        rate = f"{content['gpu_us']:,.1f} µs, {content['rate']:,.3f} ({', '.join(content['ran'])})"
+        return f"{content['workload']}: {rate}{'' if content['ok'] else ', ERROR OVER THE BOUND'}"
+    if "read_gbs" in content or "call_us" in content:
+        return ", ".join(f"{name} {value:.4g}" for name, value in content.items() if isinstance(value, float))
+    return str(content.get("message", ""))
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
-
-
-def run(site: Path) -> list[dict[str, Any]]:
-    """Serve the site, open the page, give the rows that it posted."""
+def run(site: Path, options: str = "") -> dict[str, dict[str, Any]]:
+    """Serve the site, open the page, give what it posted by type."""
     lines: queue.Queue[str] = queue.Queue()
     with SiteServer((HOST, 0), partial(ReportHandler, directory=str(site), lines=lines)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -90,26 +100,24 @@ def run(site: Path) -> list[dict[str, Any]]:
             browser = playwright.chromium.launch(executable_path=find_browser(), args=browser_flags())
             page = browser.new_page()
             page.on("pageerror", lambda error: lines.put(f"page error: {error}"))
-            page.goto(f"{address(server)}bench.html?report=/report")
-            rows = collect_rows(page, lines)
+            page.goto(f"{address(server)}bench.html?report=/report{'&' if options else ''}{options}")
+            found = collect(page, lines)
             browser.close()
         server.shutdown()
-    return rows
+    return found
 
 
 def main() -> None:
     """Run and write."""
-    site = build()
-    if not (site / "bench.html").is_file():
-        raise Failure("there is no web/bench.html in this tree, so nothing to time.")
-    rows = run(site)
+    found = run(build(), "&".join(sys.argv[1:]))
+    if "report" not in found:
+        raise Failure(found.get("error", {}).get("message", "the page reported nothing"))
     RESULTS.mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now(datetime.UTC)
-    name = now.strftime("%Y-%m-%dT%H-%M-%S")
+    name = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H-%M-%S")
     host = {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()}
-    record = {"when": now.isoformat(timespec="seconds"), "host": host, "rows": rows}
+    record = {"host": host, **found["report"]}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    (RESULTS / f"{name}.md").write_text(table(rows), encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(found["markdown"]["text"], encoding="utf-8")
     say(f"wrote bench/results/{name}.json and .md")
 
 

@@ -29,6 +29,8 @@ from scripts.common import (
 from scripts.fetch import Asset, Fetcher, read_lock
 
 WEB_OUT = CACHE / "web"
+WIDGET_OUT = ROOT / "py_attn" / "widget" / "static"
+VITE = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
 WHEEL_OUT = CACHE / "py_attn_wheel"
 PYODIDE = ROOT / "node_modules" / "pyodide"
 PYODIDE_FILES = (
@@ -47,15 +49,26 @@ PYODIDE_ASSETS = {
 
 def build_page() -> None:
     """Bundle web/ with Vite into the cache, unless neither it nor its packages changed."""
-    inputs = [ROOT / "web", ROOT / "vite.config.js", ROOT / "package-lock.json"]
+    inputs = [ROOT / name for name in ("web", "vite.config.js", "package-lock.json", "bench/shaders")]
+    inputs += sorted((ROOT / "bench").glob("*.py"))
     stamp = Stamp(WEB_OUT / ".stamp", sha256_tree(inputs))
     if stamp.is_current():
         return
     if not (ROOT / "web" / "index.html").is_file():
         raise Failure("web/index.html is missing: there is no page to build.")
     say("building the page with Vite")
-    vite = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
-    call(["node", vite, "build", "--logLevel", "warn"], "Vite could not build the page")
+    call(["node", VITE, "build", "--logLevel", "warn"], "Vite could not build the page")
+    stamp.write()
+
+
+def build_widget() -> None:
+    """Bundle the notebook widget's front end into the package, unless nothing in it changed."""
+    inputs = [ROOT / "web" / "src", ROOT / "vite.config.js", ROOT / "package-lock.json"]
+    stamp = Stamp(CACHE / "widget.stamp", sha256_tree(inputs))
+    if stamp.is_current() and (WIDGET_OUT / "widget.js").is_file():
+        return
+    say("building the widget with Vite")
+    call(["node", VITE, "build", "--mode", "widget", "--logLevel", "warn"], "Vite could not build the widget")
     stamp.write()
 
 
@@ -146,6 +159,7 @@ def build() -> Path:
     with locked("build"):
         assets = read_lock()
         build_page()
+        build_widget()
         wheel = build_wheel()
         files = collect(assets, wheel)
         DIST.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
@@ -55,30 +56,46 @@ fn main(
   let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
   let begin = max(0, position - params.window_left);
   let end = min(length, position + params.window_right + 1);
-  for (var j = begin; j < end; j++) {
+//# macro score_of_key()
     let key_row = key_head + u32(j) * params.key_strides.z;
     var products = 0.0;
     for (var d = 0u; d < D4; d++) {
       products += dot(q[d], key_at4(key_row, params.key_strides.w, 4u * d));
     }
     let s = score(products, b, h, i, u32(j), position, length);
+//# endmacro
+  for (var j = begin; j < end; j++) {
+{{ score_of_key() }}
     let higher = max(top, s);
     let shrink = exp2(top - higher);
     let p = exp2(s - higher);
     top = higher;
     total = total * shrink + p;
+//# if not has_prob_mod
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
       sums[d] = sums[d] * shrink + p * value_at4(value_row, params.value_strides.w, 4u * d);
     }
+//# endif
   }
 
-  let factor = select(0.0, 1.0 / total, total > 0.0);
+  let end_of_row = row_end(h, top, total);
+//# if has_prob_mod
+  // Probabilities are only known once the row has been seen, so there is a second walk.
+  for (var j = 0; j < length; j++) {
+{{ score_of_key() }}
+    let p = prob_mod(exp2(s - top) * end_of_row.x, i32(b), i32(h), i32(i), j);
+    let value_row = value_head + u32(j) * params.value_strides.z;
+    for (var d = 0u; d < DV4; d++) {
+      sums[d] += p * value_at4(value_row, params.value_strides.w, 4u * d);
+    }
+  }
+//# endif
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
   for (var d = 0u; d < DV4; d++) {
-    out_put4(out_row + 4u * d, sums[d] * factor);
+    out_put4(out_row + 4u * d, sums[d]{{ "" if has_prob_mod else " * end_of_row.x" }});
   }
 //# if return_lse
-  lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = row_lse(top, total);
+  lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = end_of_row.y;
 //# endif
 }

@@ -1,11 +1,16 @@
 //## Attention weights of a window of rows and columns, recomputed from query, key and the rows' LSE:
 //## exp(score - lse), pooled to fewer cells where asked, as numbers or as colours. One invocation a
 //## cell; a cell covers rows floor(c·R/h) to ceil((c+1)·R/h), so that none is left out.
+//## With `gradients` each weight comes times the gradient with respect to it, grad·value.
 //## With `scores` the scores themselves, -inf where hidden, a cell each.
 //# from "lib/storage.wgsl" import reader, half_types
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
+//# if gradients
+{{ reader("value", value_dtype, value_packed, DV) }}
+{{ reader("grad", grad_dtype, grad_packed, DV) }}
+//# endif
 //# if mask_kind not in ("none", "bool")
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
@@ -41,6 +46,10 @@ fn main(
   let shift = query_shift(length);
   let query_head = params.query_first + dot(params.query_strides.xy, vec2<u32>(b, h));
   let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, h / params.group));
+//# if gradients
+  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, h / params.group));
+  let grad_head = params.grad_first + dot(params.grad_strides.xy, vec2<u32>(b, h));
+//# endif
 
   var pooled = 0.0;
   for (var r = cell_begin(y, params.height, params.rows); r < cell_end(y, params.height, params.rows); r++) {
@@ -79,8 +88,19 @@ fn main(
       let s = score(products, b, h, i, j, position, length);
       // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf. No weight exceeds
       // 1, but at FLOOR the difference is all rounding.
-      let p = select(0.0, exp2(min(fma(row_lse, -LOG2_E, s), 0.0)), s >= FLOOR);
-//#   if pool == "max"
+      {{ "var" if gradients else "let" }} p = select(0.0, exp2(min(fma(row_lse, -LOG2_E, s), 0.0)), s >= FLOOR);
+//#   if gradients
+      let value_row = value_head + j * params.value_strides.z;
+      let grad_row = grad_head + i * params.grad_strides.z;
+      var slope = 0.0;
+      for (var d = 0u; d < 4u * DV4; d += 4u) {
+        slope += dot(grad_at4(grad_row, params.grad_strides.w, d), value_at4(value_row, params.value_strides.w, d));
+      }
+      p *= slope;
+//#   endif
+//#   if pool == "max" and gradients
+      pooled = select(pooled, p, abs(p) > abs(pooled));
+//#   elif pool == "max"
       pooled = max(pooled, p);
 //#   else
       row_sum += p;

@@ -1,9 +1,10 @@
 //## Writes rows [B, Hkv, S, D] into a cache [B, Hkv, capacity, pitch], converting to its storage type:
-//## row n goes to slot (first_slot + n) mod capacity. One invocation moves four elements.
+//## row n goes to slot row_slot(n). One invocation moves four elements.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 {{ half_types(dtypes) }}
 {{ reader("source", source_dtype, source_packed, D) }}
 {{ writer("cache", cache_dtype) }}
+//# include "lib/row_slot.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -21,7 +22,7 @@ fn main(
     return;
   }
   let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
-  let slot = (params.first_slot + n) % params.capacity;
+  let slot = row_slot(n);
   let to_row = ((b * params.heads + head) * params.capacity + slot) * 4u * D4;
   cache_put4(to_row + d, source_at4(from_row, params.source_strides.w, d));
 }

@@ -4,6 +4,7 @@
 {{ half_types(dtypes) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/math.wgsl"
+//# include "lib/row_end.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -29,10 +30,11 @@ fn main(
     total += weight;
     sum += weight * partial_out[at * DV4 + column];
   }
-  out_put4(4u * (row * DV4 + column), sum * select(0.0, 1.0 / total, total > 0.0));
+  let end_of_row = row_end(row / params.queries % params.heads, top * LOG2_E, total);
+  out_put4(4u * (row * DV4 + column), sum * end_of_row.x);
 //# if write_lse
   if (column == 0u) {
-    lse[row] = select(params.empty_lse, top + accurate_log2(total) * LN_2, total > 0.0);
+    lse[row] = end_of_row.y;
   }
 //# endif
 }

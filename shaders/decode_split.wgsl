@@ -14,6 +14,8 @@
 {{ row_reader("value", value_dtype, True, DV, value_row) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/score.wgsl"
+//# include "lib/row_end.wgsl"
+//# include "lib/cache.wgsl"
 
 const KEYS = WORKGROUP / LANES;
 const KEY_GROUPS = WORKGROUP / DV4;
@@ -73,7 +75,7 @@ fn main(
       dots[r] = 0.0;
     }
     if (my_key < end) {
-      let first = (cache_row + (params.start + my_key) % params.capacity) * KEY_PITCH;
+      let first = (cache_row + cache_slot(walked_entry(my_key))) * KEY_PITCH;
       for (var d = local % LANES; d < D4; d += LANES) {
         let k = key_at4(first, 1u, 4u * d);
         for (var r = 0u; r < ROWS; r++) {
@@ -96,7 +98,7 @@ fn main(
         }
         let h = kv_head * params.group + row / params.queries;
         let i = row % params.queries;
-        s = score(sum, b, h, i, j, i32(i) + shift, length);
+        s = score(sum, b, h, i, walked_entry(j), i32(i) + shift, length);
       }
       weights[e] = s;
     }
@@ -120,7 +122,7 @@ fn main(
         total[r] *= shrinks[r];
       }
       for (var k = key_group; k < min(KEYS, end - tile_key); k += KEY_GROUPS) {
-        let first = (cache_row + (params.start + tile_key + k) % params.capacity) * VALUE_PITCH;
+        let first = (cache_row + cache_slot(walked_entry(tile_key + k))) * VALUE_PITCH;
         let v = value_at4(first, 1u, 4u * column);
         for (var r = 0u; r < ROWS; r++) {
           let p = weights[r * KEYS + k];
@@ -146,12 +148,12 @@ fn main(
       }
       let h = kv_head * params.group + row / params.queries;
       let i = row % params.queries;
-      let result = sum * select(0.0, 1.0 / all, all > 0.0);
+      let end_of_row = row_end(h, tops[r], all);
       let number = ((b * params.heads + h) * params.queries + i) * params.splits + split;
-      out_put4(4u * (number * DV4 + local), result);
+      out_put4(4u * (number * DV4 + local), sum * end_of_row.x);
       if (local == 0u) {
 //# if write_lse
-        lse[number] = row_lse(tops[r], all);
+        lse[number] = end_of_row.y;
 //# endif
       }
     }

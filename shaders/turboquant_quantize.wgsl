@@ -1,5 +1,5 @@
 //## Quantises rows [B, H, S, D] and writes their codes into a cache [B, H, capacity, ROW_WORDS]: row n goes
-//## to slot (first_slot + n) mod capacity (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
+//## to slot row_slot(n) (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
 //## LANES invocations take a row: rotate it, choose levels, fit the scale, pack; with `qjl` also what is
 //## left over: rotate it again and pack the signs (QJL, arXiv 2406.03482).
 //# from "lib/storage.wgsl" import reader, half_types
@@ -7,6 +7,7 @@
 {{ half_types(dtypes) }}
 {{ reader("source", source_dtype, source_packed, D) }}
 {{ rotation() }}
+//# include "lib/row_slot.wgsl"
 const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
@@ -113,7 +114,7 @@ fn main(
   let fit = products.x / products.y;
   let unit = bitcast<f32>(exponent << 23u) * rms;
 
-  let slot = (params.first_slot + n) % params.capacity;
+  let slot = row_slot(n);
   let at = ((b * params.heads + head) * params.capacity + slot) * ROW_WORDS;
   put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, local);
 //# if qjl

@@ -1,4 +1,4 @@
-"""The node cases of the onnx package's operator Attention, made in memory."""
+"""The node cases of the onnx package's operators Attention and FlexAttention, made in memory."""
 
 import functools
 import warnings
@@ -9,6 +9,7 @@ import numpy as np
 
 #: In onnx 1.23.2, without the variants that spell the operator out in others for the same numbers.
 CASES_IN_ONNX = 93
+FLEX_CASES_IN_ONNX = 11
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 
@@ -35,21 +36,40 @@ class Case:
         return float((error / (self.atol + rtol * np.abs(expected[seen]))).max(initial=0))
 
 
-@functools.cache
 def onnx_cases() -> tuple[Case, ...]:
-    import onnx
+    """Those of Attention."""
+    return _cases("Attention")
+
+
+def flex_cases() -> tuple[Case, ...]:
+    """Those of the preview operator FlexAttention; their attributes score_mod and prob_mod are bytes."""
+    return _cases("FlexAttention")
+
+
+@functools.cache
+def _all_cases() -> list[Any]:
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other operators' cases
-        cases = collect_testcases("Attention")
+        # They are made when they are imported, once: those of a single operator would be all there ever are.
+        return collect_testcases(None)
+
+
+@functools.cache
+def _cases(op_type: str) -> tuple[Case, ...]:
+    import onnx
+
     found = []
-    for case in cases:
+    for case in _all_cases():
         (node, *others) = case.model.graph.node
-        if others or node.op_type != "Attention":
+        if others or node.op_type != op_type:
             continue
         ((inputs, outputs),) = case.data_sets
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        for name in ("score_mod", "prob_mod"):
+            if name in attributes:
+                attributes[name] = attributes[name].SerializeToString()
         if OUTPUTS[3] in node.output:
             attributes.setdefault("qk_matmul_output_mode", 0)
         given = [name for name, used in zip(INPUTS, node.input, strict=False) if used]

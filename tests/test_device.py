@@ -406,13 +406,13 @@ def dispatch(device, shader):
 def test_shader_errors_name_the_line_of_the_template(device, bridge):
     shader = broken_shader()
     dispatch(device, shader)
-    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "let slot" in text)
+    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "= row_slot" in text)
     bridge.errors = [BridgeError("shader", shader.label, "no such thing as 'slot'", line)]
     with pytest.raises(ShaderError, match=r"cache_append/test, cache_append.wgsl:\d+: no such") as caught:
         run(device.synchronize())
     number = int(str(caught.value).split("cache_append.wgsl:")[1].split(":")[0])
     template = (shader_folder() / "cache_append.wgsl").read_text(encoding="utf-8").splitlines()
-    assert "let slot" in template[number - 1]
+    assert "= row_slot" in template[number - 1]
 
 
 def test_a_broken_shader_is_named_before_what_it_broke(device, bridge):
@@ -551,3 +551,14 @@ def test_a_tensor_is_not_read_while_it_is_written(device, bridge):
 def test_axes_and_shapes_also_come_as_tuples(device):
     tensor = device.tensor(np.arange(6.0).reshape(2, 3))
     assert tensor.transpose((1, 0)).shape == tensor.reshape((3, 2)).shape == (3, 2)
+
+
+def test_a_program_is_timed_as_a_whole(device):
+    with device.record() as program:
+        pa.attention(*qkv(device))
+        pa.attention(*qkv(device))
+    clock = run(program.time())
+    assert (clock.gpu_us, clock.wall_us) == (None, 10.0)
+    program.destroy()
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        run(program.time())

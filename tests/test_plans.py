@@ -410,6 +410,23 @@ def test_weights_of_nothing(device, bridge, inputs):
     assert bridge.programs == []
 
 
+def test_weights_times_gradients(device, inputs):
+    query, key, value = inputs
+    lse, grad = device.empty((2, 4, 5)), device.empty((2, 4, 5, value.shape[3]), "float16")
+    given = {"value": value, "grad_out": grad}
+    (found,) = plan(device, pa.attention_weights, query, key, lse, **given)
+    assert found[0].constants["gradients"]
+    assert list(found[3]) == ["query", "key", "value", "heads", "grad", "lse", "out"]
+    for wrong, message in (
+        ({"value": value}, "grad_out: expected value with it"),
+        ({"grad_out": grad}, "grad_out: expected value with it"),
+        (given | {"colormap": "magma"}, "colormap: gradients have signs"),
+        (given | {"grad_out": lse}, "grad_out: expected the output's shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pa.attention_weights(query, key, lse, **wrong)
+
+
 def test_colours_and_thumbnails(device, inputs):
     query, key, _ = inputs
     lse = device.empty((2, 4, 5))
@@ -448,6 +465,37 @@ def test_a_ring_keeps_the_newest_in_order(device, capacity, appends):
         # Chronological order is slot (start + n) mod capacity.
         held = [slots[(cache.start + n) % capacity] for n in range(cache.length)]
         assert held == list(range(newest - cache.length, newest))
+
+
+@pytest.mark.parametrize(("capacity", "sink_tokens"), [(2, 1), (5, 2), (8, 7), (8, 3)])
+@pytest.mark.parametrize("appends", [[3, 3, 3], [1] * 20, [8], [9], [20, 1], [5, 16, 2], [1, 30, 8, 9, 1]])
+def test_a_ring_keeps_its_sink_tokens(device, capacity, sink_tokens, appends):
+    cache = pa.KVCache(1, 1, capacity, 4, sink_tokens=sink_tokens)
+    slots, total = {}, 0
+    for count in appends:
+        rows = device.empty((1, 1, count, 4))
+        found = plan(device, cache.append, rows, rows)
+        for _, params, *_ in found[: len(found) // 2]:
+            assert params["kept"] == sink_tokens
+            first = params["source_first"] // 4
+            for n in range(params["count"]):
+                slot = params["first_slot"] + n
+                if slot >= sink_tokens:
+                    slot = sink_tokens + (slot - sink_tokens) % (capacity - sink_tokens)
+                slots[slot] = total + first + n
+        total += count
+        assert (cache.total, cache.length) == (total, min(total, capacity))
+        # In order of positions: the sink tokens, then the ring from `start` on; see lib/cache.wgsl.
+        places = [n if n < sink_tokens else cache.start + n for n in range(cache.length)]
+        held = [slots[p if p < capacity else p - (capacity - sink_tokens)] for p in places]
+        kept = list(range(min(sink_tokens, total)))
+        assert held == kept + list(range(total - (cache.length - len(kept)), total))
+
+
+@pytest.mark.parametrize(("sink_tokens", "error"), [(8, ValueError), (-1, ValueError), (1.5, TypeError)])
+def test_sink_tokens_leave_room(device, sink_tokens, error):
+    with pytest.raises(error, match="sink_tokens: expected"):
+        pa.KVCache(1, 1, 8, 4, sink_tokens=sink_tokens)
 
 
 def test_only_what_stays_is_written(device):
@@ -496,7 +544,8 @@ def test_splits_are_combined(device, cache):
     assert [shader.name for shader, *_ in (split, reduce)] == ["decode_split", "decode_reduce"]
     assert (split[1]["splits"], split[1]["split_keys"]) == (7, 15)
     assert split[2] == (2 * 3 * 7, 1, 1)
-    assert reduce[1] == {"rows": 12, "splits": 7, "empty_lse": -math.inf}
+    wanted = {"rows": 12, "splits": 7, "heads": 6, "queries": 1, "empty_lse": -math.inf}
+    assert {name: reduce[1][name] for name in wanted} == wanted
     assert split[3]["out"][0] == reduce[3]["partial_out"][0]
     assert split[3]["lse"][0] == reduce[3]["partial_lse"][0]
     partial, lse = pa.decode_partials(query, cache, splits=7)

@@ -58,6 +58,18 @@ def test_two_scores_by_hand():
     np.testing.assert_allclose(attention_weights(query, key), [[[[0.75, 0.25]]]])
 
 
+def test_weights_times_gradients_are_shares_of_the_objective():
+    # The output is linear in the weights, so a row's products sum to grad_out · out.
+    query, key, value = qkv()
+    grad = np.random.default_rng(2).standard_normal((*query.shape[:3], value.shape[3]))
+    options = {"causal": True, "window": (3, None), "softcap": 2.0}
+    products = attention_weights(query, key, value=value, grad_out=grad, **options)
+    out = attention(query, key, value, **options)
+    np.testing.assert_allclose(products.sum(-1), (grad * out).sum(-1), **TIGHT)
+    one = attention_weights(query, key, **options)[0, 3, 4, 2] * grad[0, 3, 4] @ value[0, 1, 2]
+    np.testing.assert_allclose(products[0, 3, 4, 2], one, **TIGHT)
+
+
 def test_weights_are_the_ones_that_weigh_the_values():
     query, key, value = qkv()
     options = {"causal": True, "window": (3, None), "softcap": 2.0}

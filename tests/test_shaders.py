@@ -146,6 +146,10 @@ def other_kernels(device):
         options = {"mask": device.empty((9, 11), mask)} if mask else {"softcap": 2.0, "kv_lengths": [7]}
         for shown in ({}, {"size": (2, 2), "pool": "mean"}, {"colormap": "magma", "color_scale": "log"}):
             pa.attention_weights(query, key, device.empty((1, 4, 9)), **options, **shown)
+        for grad, pool in itertools.product(FLOATS, ("max", "mean")):
+            value, grads = device.empty((1, 2, 11, 12), kind), device.empty((1, 4, 9, 12), grad)
+            with_gradient = {"value": value, "grad_out": grads, "pool": pool}
+            pa.attention_weights(query, key, device.empty((1, 4, 9)), **options, **with_gradient)
         attention_scores(query, key, **options)
     for kind, target in itertools.product(FLOATS, repeat=2):
         join(device.empty((1, 2, 9, 7), kind), device.empty((1, 2, 3, 7), target))

@@ -126,6 +126,16 @@ def test_a_window_outside_the_map_is_refused(viewer, rows):
         call(viewer, "window", layer=0, head=0, rows=rows, columns=[0, 20], size=[9, 9])
 
 
+def test_the_weights_of_a_part_come_as_figures(viewer):
+    answer = call(viewer, "weights", layer=5, head=11, rows=[3, 9], columns=[0, 20])
+    np.testing.assert_allclose(
+        answer["weights"].reshape(6, 20), exact_weights(viewer.source, 5)[11, 3:9], atol=1e-6
+    )
+    call(viewer, "open_synthetic", length=1200, heads=1, kv_heads=1, head_dim=2)
+    with pytest.raises(ValueError, match="expected at most 1,000,000 weights, got 1,440,000"):
+        call(viewer, "weights", layer=0, head=0, rows=[0, 1200], columns=[0, 1200])
+
+
 def test_row_gives_exact_weights_and_the_strongest_first(viewer):
     answer = call(viewer, "row", layer=5, head=11, query=9, links=3)
     exact = exact_weights(viewer.source, 5)[11, 9]
@@ -144,15 +154,15 @@ def test_a_row_that_sees_nothing_has_no_links():
     assert not answer["weights"].any()
 
 
-@pytest.mark.parametrize("mode", ["max", "mean"])
+@pytest.mark.parametrize("mode", ["max", "mean", "furthest"])
 @pytest.mark.parametrize("size", [(5, 7), (20, 20), (1, 1), (3, 20)])
 def test_pooling_is_the_references(mode, size):
-    weights = np.random.default_rng(0).random((2, 20, 20), np.float32)
-    np.testing.assert_allclose(pool(weights, size, mode), reference.pool(weights, size, mode), rtol=1e-6)
+    weights = np.random.default_rng(0).standard_normal((2, 20, 20), np.float32)
+    np.testing.assert_allclose(pool(weights, size, mode), reference.pool(weights, size, mode), atol=1e-6)
 
 
 def test_pooling_names_its_modes():
-    with pytest.raises(ValueError, match="pool: expected max or mean"):
+    with pytest.raises(ValueError, match="pool: expected max, mean or furthest"):
         pool(np.zeros((2, 2)), (1, 1), "median")
 
 

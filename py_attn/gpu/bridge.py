@@ -105,8 +105,8 @@ class DeviceBridge(Protocol):
 
     def destroy_program(self, program: int) -> None: ...
 
-    def submit_timed(self, program: int, params: Any) -> int:
-        """Submit dispatch by dispatch with clocks; the ticket goes to :meth:`timings`."""
+    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
+        """Submit dispatch by dispatch, or all together, with clocks; the ticket goes to :meth:`timings`."""
         ...
 
     async def timings(self, ticket: int) -> Sequence[RawTiming]: ...

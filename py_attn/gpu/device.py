@@ -39,7 +39,8 @@ async def request_device(bridge: Bridge | None = None) -> Device:
     Parameters
     ----------
     bridge : Bridge, optional
-        Where to ask; in Pyodide the page's own bridge is found by itself.
+        Where to ask; in Pyodide the page's own bridge is found by itself, in a notebook the browser
+        page that shows a view (:class:`py_attn.widget.AttentionView`), whose device all share.
 
     Raises
     ------
@@ -51,10 +52,10 @@ async def request_device(bridge: Bridge | None = None) -> Device:
         try:
             from py_attn.gpu.bridge_pyodide import PyodideBridge
         except ImportError:
-            raise WebGPUUnavailableError(
-                "this Python has no navigator.gpu: py_attn reaches WebGPU from Pyodide in a browser; "
-                "py_attn.reference computes without it"
-            ) from None
+            from py_attn.gpu.bridge_remote import shared_device
+
+            _default = await shared_device()
+            return _default
         bridge = PyodideBridge()
     device = Device(await bridge.request_device(), bridge)
     _default = device

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from py_attn.gpu.bridge import PARAMS_ALIGNMENT
+from py_attn.gpu.bridge import PARAMS_ALIGNMENT, RawTiming
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage
 
@@ -94,16 +94,44 @@ class Program:
         DeviceLostError
             When the device is gone.
         """
+        if handle := self._ready():
+            self._device._submit(handle, self._recorder)
+
+    async def time(self) -> RawTiming:
+        """Run the recorded dispatches together and wait for them.
+
+        Returns
+        -------
+        RawTiming
+            ``gpu_us`` from the first one's beginning to the last one's end, gaps included (None without
+            timestamp queries), and ``wall_us`` from the submission until JavaScript saw them done.
+
+        Raises
+        ------
+        ValueError
+            When nothing was recorded, or a tensor it uses was destroyed.
+        PyAttnError
+            When one of them failed.
+        """
+        device = self._device
+        handle = self._ready()
+        if not handle:
+            raise ValueError("program: nothing was recorded that could be timed")
+        (clock,) = await device._bridge.timings(
+            device._bridge.submit_timed(handle, self._recorder.params, True)
+        )
+        await device._raise_errors()
+        return clock
+
+    def _ready(self) -> int | None:
+        """The far side's handle, once everything that was called before is on its way; None when empty."""
         device = self._device
         device.check_alive()
         if any(not storage.alive for storage in self._recorder.storages.values()):
             raise ValueError("program: a tensor that it uses was destroyed")
         device.flush()
-        if not self._recorder.dispatches:
-            return
         self._decode()
-        assert self._handle is not None
-        device._submit(self._handle, self._recorder)
+        return self._handle
 
     def _decode(self) -> None:
         """Hand the word stream over, once; from then on the far side holds on to the pipelines."""

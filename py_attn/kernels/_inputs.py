@@ -13,7 +13,7 @@ from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, 
 from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor, as_tensor, device_of
-from py_attn.mods import trace_mask_mod, trace_score_mod
+from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
 
 LOG2_E = math.log2(math.e)
 # No sequence is longer than this, so positions and distances stay within an i32.
@@ -44,6 +44,9 @@ SCORE_PARAMS = {
 # First elements of the tensors that score_mod and mask_mod look things up in.
 MAX_CAPTURED = 4
 MOD_PARAMS = {"captured_first": "vec4<u32>"}
+# Where lib/row_end.wgsl finds each head's sink.
+SINK_PARAMS = {"sinks_first": "u32", "sinks_stride": "u32"}
+_LARGEST_SINK = 2e38
 
 
 @dataclass(slots=True)
@@ -125,7 +128,28 @@ class Mods:
     wgsl: str = ""
     has_score_mod: bool = False
     has_mask_mod: bool = False
+    has_prob_mod: bool = False
     tensors: Sequence[Tensor] = ()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The tensors' dtypes."""
+        return tuple(tensor.dtype for tensor in self.tensors)
+
+    def constants(self) -> dict[str, object]:
+        """Template variables of lib/mods.wgsl and lib/score.wgsl."""
+        return {
+            "mods": self.wgsl,
+            "has_score_mod": self.has_score_mod,
+            "has_mask_mod": self.has_mask_mod,
+            "has_prob_mod": self.has_prob_mod,
+            "captured": self.captured,
+        }
+
+    def bindings(self) -> list[Binding]:
+        """How a kernel declares the tensors: captured_0, captured_1, …"""
+        words = {"float32": "f32", "int32": "i32", "uint32": "i32"}
+        return [Binding(f"captured_{n}", words.get(dtype, "u32")) for n, dtype in enumerate(self.captured)]
 
 
 @dataclass(slots=True)
@@ -142,6 +166,7 @@ class Inputs:
     swapped: bool
     mods: Mods
     packing: Packing | None = None
+    sinks: Tensor | None = None
 
     @property
     def mask_kind(self) -> str:
@@ -156,24 +181,25 @@ class Inputs:
         """Query, key and, where there is one, value."""
         return [self.query, self.key, *([self.value] if self.value else [])]
 
+    def dtypes(self) -> tuple[str, ...]:
+        """All dtypes that a kernel reads."""
+        read = {self.mask_kind, *self.mods.captured, *(x.tensor.dtype for x in self.operands())}
+        return tuple(sorted(read))
+
     def constants(self) -> dict[str, object]:
         """Template variables that every kernel with scores needs."""
         found: dict[str, object] = {}
         for x in self.operands():
             found[f"{x.name}_dtype"] = x.tensor.dtype
             found[f"{x.name}_packed"] = x.packed
-        captured = tuple(t.dtype for t in self.mods.tensors)
-        read = {self.mask_kind, *captured, *(x.tensor.dtype for x in self.operands())}
-        found["dtypes"] = tuple(sorted(read))
+        found["dtypes"] = self.dtypes()
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
         found["has_lengths"] = self.lengths is not None
         found["varlen"] = self.packing is not None
-        found["mods"] = self.mods.wgsl
-        found["has_score_mod"] = self.mods.has_score_mod
-        found["has_mask_mod"] = self.mods.has_mask_mod
+        found |= self.mods.constants()
         found["masks"] = self.mask is not None or self.mods.has_mask_mod
-        found["captured"] = captured
+        found["in_cache"] = found["has_kept"] = False
         found["D"] = self.problem.head_dim
         found["D4"] = pad4(self.problem.head_dim) // 4
         return found
@@ -185,10 +211,7 @@ class Inputs:
             found.append(Binding("mask", {"bool": "u32", "float32": "f32"}.get(self.mask_kind, "u32")))
         if self.lengths is not None:
             found.append(Binding("lengths", "i32"))
-        for n, tensor in enumerate(self.mods.tensors):
-            words = {"float32": "f32", "int32": "i32", "uint32": "i32"}.get(tensor.dtype, "u32")
-            found.append(Binding(f"captured_{n}", words))
-        return found
+        return found + self.mods.bindings()
 
     def tensors(self) -> list[tuple[str, Tensor]]:
         """The inputs by name in the order of :meth:`bindings`."""
@@ -215,11 +238,14 @@ def prepare(
     layout: object = "BHSD",
     score_mod: object = None,
     mask_mod: object = None,
+    prob_mod: object = None,
+    sinks: object = None,
     slope: bool = False,
 ) -> Inputs:
     """Check everything, then upload what is not on the device yet.
 
-    ``slope`` asks for the derivative of ``score_mod`` too.
+    ``slope`` asks for the derivative of ``score_mod`` too. A ``prob_mod`` gives what stands in for each
+    probability, also those of hidden keys; only the naive variant knows it.
 
     Raises
     ------
@@ -249,7 +275,8 @@ def prepare(
         check_mask_dtype(mask)
     if kv_lengths is not None:
         check_lengths(kv_lengths, problem.batch, problem.keys)
-    mods = trace_mods(score_mod, mask_mod, device, slope=slope)
+    check_sinks(sinks, problem.heads)
+    mods = trace_mods(score_mod, mask_mod, device, prob_mod=prob_mod, slope=slope)
     operands = {}
     for name, x in given.items():
         tensor = float_tensor(name, x, device)
@@ -264,11 +291,14 @@ def prepare(
         None if kv_lengths is None else as_tensor("kv_lengths", kv_lengths, device, "int32"),
         swapped,
         mods,
+        sinks=None if sinks is None else float_tensor("sinks", sinks, device),
     )
 
 
-def trace_mods(score_mod: object, mask_mod: object, device: Device, *, slope: bool = False) -> Mods:
-    """Trace the two functions, and check the tensors they look things up in.
+def trace_mods(
+    score_mod: object, mask_mod: object, device: Device, *, prob_mod: object = None, slope: bool = False
+) -> Mods:
+    """Trace the functions, and check the tensors they look things up in.
 
     Raises
     ------
@@ -278,13 +308,14 @@ def trace_mods(score_mod: object, mask_mod: object, device: Device, *, slope: bo
     tensors: list[Tensor] = []
     wgsl = "" if score_mod is None else trace_score_mod(score_mod, tensors, gradient=slope)
     wgsl += "" if mask_mod is None else trace_mask_mod(mask_mod, tensors)
+    wgsl += "" if prob_mod is None else trace_prob_mod(prob_mod, tensors)
     if len(tensors) > MAX_CAPTURED:
         raise ValueError(
             f"score_mod: expected at most {MAX_CAPTURED} tensors with those of mask_mod, got {len(tensors)}"
         )
     for tensor in tensors:
         as_tensor("score_mod", tensor, device)
-    return Mods(wgsl, score_mod is not None, mask_mod is not None, tuple(tensors))
+    return Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, tuple(tensors))
 
 
 def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:
@@ -292,6 +323,54 @@ def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:
     batch, heads, rows, dim = shape
     lying = (batch, rows, heads, dim) if inputs.swapped else (batch, heads, rows, dim)
     return inputs.as_bhsd(inputs.device.empty(lying, dtype, pitch=pad4(dim)))
+
+
+def output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inputs) -> Operand:
+    """``value``, which must have the shape of the output, seen as [B, Hq, Sq, Dv]."""
+    shape = shape_of(name, value)
+    wanted = (expected[0], expected[2], expected[1], expected[3]) if inputs.swapped else expected
+    if tuple(shape) != wanted:
+        raise ValueError(f"{name}: expected the output's shape {list(wanted)}, got {list(shape)}")
+    tensor = float_tensor(name, value, inputs.device)
+    return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
+
+
+def check_sinks(sinks: object, heads: int) -> None:
+    """Raise unless ``sinks`` is None or [heads] numbers that float32 holds, or minus infinity."""
+    if sinks is None:
+        return
+    shape = shape_of("sinks", sinks)
+    if tuple(shape) != (heads,):
+        raise ValueError(f"sinks: expected [Hq] = [{heads}], one logit a query head, got {list(shape)}")
+    if isinstance(sinks, Tensor):
+        if not sinks.kind.floating:
+            raise TypeError(f"sinks: expected float32, float16 or bfloat16, got {sinks.dtype}")
+        return
+    try:
+        values = np.asarray(sinks).astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"sinks: expected numbers, got {sinks!r}") from None
+    if not ((np.abs(values) <= _LARGEST_SINK) | np.isneginf(values)).all():
+        raise ValueError(
+            f"sinks: expected numbers within ±{_LARGEST_SINK:g} or -inf (no sink), got {values.tolist()}"
+        )
+
+
+def sink_constants(dtype: str | None, dtypes: Sequence[str]) -> dict[str, object]:
+    """Template variables of lib/row_end.wgsl for sinks of ``dtype``, and ``dtypes`` with it."""
+    if not dtype:
+        return {"has_sinks": False}
+    return {"has_sinks": True, "sinks_dtype": dtype, "dtypes": (*dtypes, dtype)}
+
+
+def sink_binding(dtype: str) -> Binding:
+    """How a kernel declares its sinks."""
+    return Binding("sinks", "f32" if dtype == "float32" else "u32")
+
+
+def sink_params(sinks: Tensor | None, first: int) -> dict[str, object]:
+    """Values of ``SINK_PARAMS``; ``first`` is the binding's first element."""
+    return {"sinks_first": first, "sinks_stride": sinks.strides[0] if sinks is not None else 0}
 
 
 def check_lse(lse: object, inputs: Inputs) -> Tensor:
@@ -352,9 +431,9 @@ def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
     }
 
 
-def mod_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
+def mod_params(mods: Mods, firsts: dict[str, int]) -> dict[str, object]:
     """Values of ``MOD_PARAMS``."""
-    found = [firsts[f"captured_{n}"] for n in range(len(inputs.mods.tensors))]
+    found = [firsts[f"captured_{n}"] for n in range(len(mods.tensors))]
     return {"captured_first": found + [0] * (MAX_CAPTURED - len(found))}
 
 

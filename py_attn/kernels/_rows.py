@@ -15,15 +15,22 @@ ROW_PARAMS = ParamsLayout(
     count="u32",
     first_slot="u32",
     capacity="u32",
+    kept="u32",
 )
 
 
 def dispatch_rows(
-    shader: Shader, name: str, source: Operand, target: Tensor, workgroups: int, first_slot: int = 0
+    shader: Shader,
+    name: str,
+    source: Operand,
+    target: Tensor,
+    workgroups: int,
+    first_slot: int = 0,
+    kept: int = 0,
 ) -> None:
-    """Record ``shader`` over the rows of ``source``; row n goes to slot (first_slot + n) mod capacity.
+    """Record ``shader`` over the rows of ``source``; row n goes to slot first_slot + n.
 
-    ``name`` is what errors call the source.
+    Past the last slot it goes on at slot ``kept``. ``name`` is what errors call the source.
     """
     device = target.device
     batch, heads, count = source.tensor.shape[:3]
@@ -36,6 +43,7 @@ def dispatch_rows(
         count=count,
         first_slot=first_slot,
         capacity=target.shape[2],
+        kept=kept,
     )
     buffers = [bound, device.bind(target, "target")]
     device.dispatch(shader, params, buffers, device.grid(workgroups, name))

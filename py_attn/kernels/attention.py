@@ -15,6 +15,7 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
     MOD_PARAMS,
     SCORE_PARAMS,
+    SINK_PARAMS,
     Inputs,
     mod_params,
     operand,
@@ -23,6 +24,9 @@ from py_attn.kernels._inputs import (
     padded_output,
     prepare,
     score_params,
+    sink_binding,
+    sink_constants,
+    sink_params,
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
@@ -34,6 +38,7 @@ SUBGROUP_ID = "subgroup_id"  # a language feature of WGSL
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
+    **SINK_PARAMS,
     value_strides="vec4<u32>",
     out_strides="vec4<u32>",
     value_first="u32",
@@ -57,6 +62,7 @@ def attention(
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    sinks: Any = None,
     variant: Variant = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -98,6 +104,10 @@ def attention(
     mask_mod : callable, optional
         ``mask_mod(b, h, q_idx, kv_idx)`` says whether the query may attend. Tiles that it empties are
         not computed.
+    sinks : Tensor or array_like, optional
+        [Hq] attention sinks: a logit of each head, compared with the scores (scaled and capped) in each
+        row's softmax without having a value, as in GPT-OSS: out = Σ exp(s) v / (exp(sink) + Σ exp(s)).
+        It counts in the LSE too; a head whose sink is -inf has none.
     variant : str
         "naive", "tiled" (workgroup memory), "subgroup" (also shuffles), or "auto".
     return_lse : bool
@@ -107,7 +117,7 @@ def attention(
     -------
     Tensor or (Tensor, Tensor)
         Output like query but with Dv, in the query's dtype; LSE [B, Hq, Sq] float32 (natural log).
-        A row that may see nothing gives zeros and -inf.
+        A row that may see nothing gives zeros and -inf, or the LSE of its sink alone.
 
     Raises
     ------
@@ -130,6 +140,7 @@ def attention(
         layout=layout,
         score_mod=score_mod,
         mask_mod=mask_mod,
+        sinks=sinks,
     )
     out, lse = run(inputs, variant, return_lse=return_lse)
     return (inputs.as_bhsd(out), lse) if return_lse else inputs.as_bhsd(out)
@@ -192,7 +203,10 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
     shader = attention_shader(inputs, variant, tile, lse is not None)
     buffers: list[BoundBuffer] = []
     firsts: dict[str, int] = {}
-    for name, tensor in inputs.tensors():
+    named = inputs.tensors()
+    if inputs.sinks is not None:
+        named.append(("sinks", inputs.sinks))
+    for name, tensor in named:
         bound = device.bind(tensor, name)
         buffers.append(bound)
         firsts[name] = bound.first
@@ -215,7 +229,8 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
         tiles, workgroups = 0, -(-rows // tile_rows)
     params = _PARAMS.pack(
         **score_params(inputs, firsts),
-        **mod_params(inputs, firsts),
+        **mod_params(inputs.mods, firsts),
+        **sink_params(inputs.sinks, firsts.get("sinks", 0)),
         value_strides=inputs.value.strides,
         out_strides=operand("out", out).strides,
         value_first=firsts["value"],
@@ -232,9 +247,13 @@ def attention_shader(inputs: Inputs, variant: str, tile: Tile | None, return_lse
     constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
     constants["return_lse"] = return_lse
     info = inputs.device.info
-    unrolled = not info.software
     constants["subgroup_ids"] = variant == "subgroup" and SUBGROUP_ID in info.features
-    return _render(variant, tile, unrolled, tuple(inputs.bindings()), tuple(constants.items()))
+    bindings = inputs.bindings()
+    sinks = inputs.sinks.dtype if inputs.sinks is not None else None
+    constants |= sink_constants(sinks, inputs.dtypes())
+    if sinks:
+        bindings.append(sink_binding(sinks))
+    return _render(variant, tile, not info.software, tuple(bindings), tuple(constants.items()))
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+
 from py_attn.arguments import Layout, Window
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
@@ -13,18 +15,21 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
     MOD_PARAMS,
     SCORE_PARAMS,
+    SINK_PARAMS,
     Inputs,
     Operand,
     check_lse,
-    float_tensor,
     mod_params,
     operand,
+    output_like,
     output_type,
     pad4,
     padded_output,
     prepare,
     score_params,
-    shape_of,
+    sink_binding,
+    sink_constants,
+    sink_params,
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
@@ -52,7 +57,9 @@ _COMMON = {
 }
 _QUERY_PARAMS = ParamsLayout(**_COMMON, d_query_strides="vec4<u32>")
 _KEY_PARAMS = ParamsLayout(**_COMMON, d_key_strides="vec4<u32>", d_value_strides="vec4<u32>")
+_SINK_PARAMS = ParamsLayout(batch="u32", heads="u32", queries="u32", **SINK_PARAMS)
 _DELTA_WORKGROUP = 64
+_SINK_WORKGROUP = 64
 
 
 def attention_backward(
@@ -73,8 +80,9 @@ def attention_backward(
     layout: Layout = "BHSD",
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of :func:`attention` with respect to query, key and value.
+    sinks: Any = None,
+) -> tuple[Tensor, ...]:
+    """The gradients of :func:`attention` with respect to query, key and value, and to sinks where given.
 
     The probabilities are recomputed tile by tile from the LSE. Each gradient has one workgroup that
     writes it, so there are no atomics and results are the same from run to run; with grouped heads,
@@ -94,6 +102,8 @@ def attention_backward(
     -------
     d_query, d_key, d_value : Tensor
         Shaped and typed like query, key and value.
+    d_sinks : Tensor
+        [Hq] float32, a fourth one where there are ``sinks``.
 
     Raises
     ------
@@ -114,37 +124,33 @@ def attention_backward(
         layout=layout,
         score_mod=score_mod,
         mask_mod=mask_mod,
+        sinks=sinks,
         slope=True,
     )
-    d_query, d_key, d_value = (inputs.as_bhsd(gradient) for gradient in run(inputs, grad_out, out, lse))
-    return d_query, d_key, d_value
+    gradients, d_sinks = run(inputs, grad_out, out, lse)
+    return (*(inputs.as_bhsd(gradient) for gradient in gradients), *d_sinks)
 
 
-def run(inputs: Inputs, grad_out: Any, out: Any, lse: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of checked inputs, seen as [B, H, S, D]."""
+def run(
+    inputs: Inputs, grad_out: Any, out: Any, lse: Any
+) -> tuple[tuple[Tensor, Tensor, Tensor], list[Tensor]]:
+    """The gradients of checked inputs: of query, key and value as [B, H, S, D], and of sinks if any."""
     p = inputs.problem
     out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
-    grad = _output_like("grad_out", grad_out, out_shape, inputs)
-    result = _output_like("out", out, out_shape, inputs)
+    grad = output_like("grad_out", grad_out, out_shape, inputs)
+    result = output_like("out", out, out_shape, inputs)
     row_lse = check_lse(lse, inputs)
     d_query, d_key, d_value = (
         padded_output(inputs, x.tensor.shape, x.tensor.dtype) for x in inputs.operands()
     )
-    backward = _Backward(inputs, grad, _row_values(inputs, grad, result, row_lse))
+    row_values = _row_values(inputs, grad, result, row_lse)
+    backward = _Backward(inputs, grad, row_values)
     if d_query.size:
         backward.dispatch("query", p.queries, p.heads, {"d_query": d_query})
     if d_key.size:
         backward.dispatch("key", p.keys, p.kv_heads, {"d_key": d_key, "d_value": d_value})
-    return d_query, d_key, d_value
-
-
-def _output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inputs) -> Operand:
-    shape = shape_of(name, value)
-    wanted = (expected[0], expected[2], expected[1], expected[3]) if inputs.swapped else expected
-    if tuple(shape) != wanted:
-        raise ValueError(f"{name}: expected the output's shape {list(wanted)}, got {list(shape)}")
-    tensor = float_tensor(name, value, inputs.device)
-    return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
+    d_sinks = [] if inputs.sinks is None else [_sink_gradient(inputs, inputs.sinks, row_values)]
+    return (d_query, d_key, d_value), d_sinks
 
 
 def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Tensor:
@@ -181,6 +187,21 @@ def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Ten
     return rows
 
 
+def _sink_gradient(inputs: Inputs, sinks: Tensor, row_values: Tensor) -> Tensor:
+    """The gradient of the sinks, float32 [Hq], from the rows' LSEs and Σ grad·out."""
+    p, device = inputs.problem, inputs.device
+    if not row_values.size:
+        return device.tensor(np.zeros(p.heads, np.float32))
+    d_sinks = device.empty((p.heads,))
+    named = (("rows", row_values), ("sinks", sinks), ("d_sinks", d_sinks))
+    bound = [device.bind(tensor, name) for name, tensor in named]
+    params = _SINK_PARAMS.pack(
+        batch=p.batch, heads=p.heads, queries=p.queries, **sink_params(sinks, bound[1].first)
+    )
+    device.dispatch(_render_sinks(sinks.dtype), params, bound, device.grid(p.heads, "sinks"))
+    return d_sinks
+
+
 class _Backward:
     """What the two passes share."""
 
@@ -215,7 +236,7 @@ class _Backward:
         firsts = {name: buffer.first for name, buffer in bound.items()}
         params = (_QUERY_PARAMS if side == "query" else _KEY_PARAMS).pack(
             **score_params(inputs, firsts),
-            **mod_params(inputs, firsts),
+            **mod_params(inputs.mods, firsts),
             value_strides=inputs.value.strides,
             grad_strides=self.grad.strides,
             value_first=bound["value"].first,
@@ -227,7 +248,7 @@ class _Backward:
         constants = inputs.constants() | {
             "grad_dtype": self.grad.tensor.dtype,
             "grad_packed": self.grad.packed,
-            "dtypes": tuple(sorted({*inputs.constants()["dtypes"], self.grad.tensor.dtype})),  # type: ignore[misc]
+            "dtypes": tuple(sorted({*inputs.dtypes(), self.grad.tensor.dtype})),
             "DV": p.value_head_dim,
             "DV4": dv4,
             "side": side,
@@ -250,6 +271,22 @@ def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any],
         params=_DELTA_PARAMS,
         bindings=(*inputs, Binding("lse", "f32"), Binding("row_values", "vec2<f32>", writes=True)),
         constants=dict(constants),
+    )
+
+
+@functools.cache
+def _render_sinks(dtype: str) -> Shader:
+    return render(
+        "sink_gradient.wgsl",
+        "sink_gradient",
+        dtype,
+        params=_SINK_PARAMS,
+        bindings=(
+            Binding("row_values", "vec2<f32>"),
+            sink_binding(dtype),
+            Binding("d_sinks", "f32", writes=True),
+        ),
+        constants={**sink_constants(dtype, ()), "WORKGROUP": _SINK_WORKGROUP},
     )
 
 

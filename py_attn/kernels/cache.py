@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from py_attn.arguments import check_head_dim, check_positive
+from py_attn.arguments import check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
@@ -21,6 +21,14 @@ _WORKGROUP = 64
 class KVCache:
     """A cache of keys and values on the GPU. Once it is full the oldest entries make room (a ring).
 
+    With ``sink_tokens`` the first entries stay for good and the others are the ring: StreamingLLM's cache
+    (arXiv 2309.17453), whose decoding sees the first tokens and the newest ones.
+
+    A position is the number of an entry since the first append (or the last :meth:`clear`), whatever was
+    dropped since; the newest is ``total`` - 1. Causality and ``window`` compare positions, and a
+    ``score_mod`` gets them. What is stored is not touched: keys with rotary embeddings keep those of the
+    caller, who for StreamingLLM's own scheme rotates by places within the cache.
+
     Parameters
     ----------
     batch, kv_heads, capacity, head_dim : int
@@ -32,14 +40,22 @@ class KVCache:
         number (:mod:`py_attn.turboquant`); a pair gives keys and values one each.
     qjl : bool
         Spend one of a quantised key's bits on its residual, see :func:`py_attn.turboquant.quantize`.
+    sink_tokens : int
+        How many of the first entries are never overwritten, from 0 to capacity - 1. They stay visible
+        whatever the window.
 
     Attributes
     ----------
+    total : int
+        Positions appended so far.
     length : int
-        Positions held, at most ``capacity``.
+        Entries held: total, or ``capacity`` where that is less.
+    start : int
+        How far the ring is turned.
     keys, values : Tensor
-        The storage [B, Hkv, capacity, D], of uint32 words where quantised; position n lies in slot
-        (start + n) mod capacity.
+        The storage [B, Hkv, capacity, D], of uint32 words where quantised. In order of positions the first
+        ``sink_tokens`` entries lie in the first slots, entry n in slot start + n, from past the end back to
+        the first slot of the ring.
 
     Raises
     ------
@@ -57,6 +73,7 @@ class KVCache:
         value_head_dim: int | None = None,
         dtype: str | tuple[str, str] = "float32",
         qjl: bool = False,
+        sink_tokens: int = 0,
         device: Device | None = None,
     ) -> None:
         self.batch = check_positive("batch", batch)
@@ -69,13 +86,18 @@ class KVCache:
         check_head_dim("head_dim", self.head_dim)
         check_head_dim("value_head_dim", self.value_head_dim)
         self.dtype = _check_dtypes(dtype)
+        self.sink_tokens = check_int("sink_tokens", sink_tokens)
+        if not 0 <= self.sink_tokens < self.capacity:
+            raise ValueError(
+                f"sink_tokens: expected 0 to {self.capacity - 1}, so that the capacity has room for new "
+                f"entries too, got {self.sink_tokens}"
+            )
         self.device = device or default_device()
         self.key_format = _format(self.dtype[0], self.head_dim, qjl)
         self.value_format = _format(self.dtype[1], self.value_head_dim, False)
         self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format)
         self.values = self._empty(self.value_head_dim, self.dtype[1], self.value_format)
-        self.start = 0
-        self.length = 0
+        self.total = 0
 
     def _empty(self, dim: int, dtype: str, form: turboquant.Format | None) -> Tensor:
         rows = (self.batch, self.kv_heads, self.capacity)
@@ -88,6 +110,16 @@ class KVCache:
             f"KVCache(batch={self.batch}, kv_heads={self.kv_heads}, length={self.length} of {self.capacity}, "
             f"head_dim={self.head_dim}, value_head_dim={self.value_head_dim}, dtype={self.dtype})"
         )
+
+    @property
+    def length(self) -> int:
+        """Entries held."""
+        return min(self.total, self.capacity)
+
+    @property
+    def start(self) -> int:
+        """How far the ring is turned."""
+        return (self.total - self.length) % (self.capacity - self.sink_tokens)
 
     @property
     def nbytes(self) -> int:
@@ -117,28 +149,34 @@ class KVCache:
             raise ValueError(
                 f"value: expected the key's {count} positions, got {list(shape_of('value', value))}"
             )
-        kept = min(count, self.capacity)
-        end = (self.start + self.length) % self.capacity
-        first_slot = (end + count - kept) % self.capacity
         given = (("key", key, self.keys, self.key_format), ("value", value, self.values, self.value_format))
         for name, x, _, form in given:
             if form:
                 turboquant.check_finite(name, x)
         tensors = [float_tensor(name, x, self.device) for name, x, _, _ in given]
         for tensor, (name, _, storage, form) in zip(tensors, given, strict=True):
-            rows = tensor[:, :, count - kept :]
-            if form:
-                turboquant.quantize_rows(name, rows, storage, form, first_slot)
-            else:
-                _write(name, rows, storage, first_slot)
-        total = self.length + count
-        self.length = min(total, self.capacity)
-        if total > self.capacity:
-            self.start = (first_slot + kept) % self.capacity
+            for begin, end in self._staying(count):
+                rows, slot = tensor[:, :, begin:end], self._slot(self.total + begin)
+                if form:
+                    turboquant.quantize_rows(name, rows, storage, form, slot, self.sink_tokens)
+                else:
+                    _write(name, rows, storage, slot, self.sink_tokens)
+        self.total += count
+
+    def _staying(self, count: int) -> list[tuple[int, int]]:
+        """Which of ``count`` new rows are held afterwards: the sink tokens among them, and the newest."""
+        kept = min(count, max(0, self.sink_tokens - self.total))
+        newest = max(kept, count - (self.capacity - self.sink_tokens))
+        parts = [(0, count)] if kept == newest else [(0, kept), (newest, count)]
+        return [(begin, end) for begin, end in parts if begin < end]
+
+    def _slot(self, position: int) -> int:
+        first = self.sink_tokens
+        return position if position < first else first + (position - first) % (self.capacity - first)
 
     def clear(self) -> None:
         """Forget all positions; the memory stays."""
-        self.start = self.length = 0
+        self.total = 0
 
     def destroy(self) -> None:
         """Free the memory."""
@@ -155,11 +193,11 @@ class KVCache:
         return shape[2]
 
 
-def _write(name: str, rows: Tensor, cache: Tensor, first_slot: int) -> None:
+def _write(name: str, rows: Tensor, cache: Tensor, first_slot: int, kept: int) -> None:
     source = operand("source", rows)
     shader = _append_shader(source.binding, rows.dtype, source.packed, cache.dtype, cache.shape[3])
     work = math.prod(rows.shape[:3]) * pad4(cache.shape[3]) // 4
-    dispatch_rows(shader, name, source, cache, -(-work // _WORKGROUP), first_slot)
+    dispatch_rows(shader, name, source, cache, -(-work // _WORKGROUP), first_slot, kept)
 
 
 def _format(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:

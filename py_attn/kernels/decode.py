@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,23 @@ from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
 from py_attn.kernels._inputs import (
+    MOD_PARAMS,
     SCORE_PARAMS,
+    SINK_PARAMS,
+    Mods,
     Operand,
+    check_sinks,
     float_tensor,
     masking_params,
+    mod_params,
     operand,
     output_type,
     pad4,
     shape_of,
+    sink_binding,
+    sink_constants,
+    sink_params,
+    trace_mods,
 )
 from py_attn.kernels.cache import KVCache
 
@@ -35,8 +44,15 @@ _SPLIT_PARAMS = ParamsLayout(
     first_key="u32",
     start="u32",
     capacity="u32",
+    kept="u32",
+    dropped="i32",
+    query_place="i32",
+    **MOD_PARAMS,
+    **SINK_PARAMS,
 )
-_REDUCE_PARAMS = ParamsLayout(rows="u32", splits="u32", empty_lse="f32")
+_REDUCE_PARAMS = ParamsLayout(
+    rows="u32", splits="u32", heads="u32", queries="u32", empty_lse="f32", **SINK_PARAMS
+)
 _WORKGROUP = 128
 _REDUCE_WORKGROUP = 64
 MAX_SPLITS = 1024
@@ -54,6 +70,9 @@ def decode_attention(
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+    sinks: Any = None,
     splits: int | str = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -65,11 +84,15 @@ def decode_attention(
     Parameters
     ----------
     query : Tensor or array_like
-        [B, Hq, S, D]; query i stands at position length - S + i. Usually S = 1.
+        [B, Hq, S, D], the newest positions: query i stands at ``cache.total`` - S + i. Usually S = 1.
     cache : KVCache
         Not empty; Hq a multiple of its heads.
-    window, scale, softcap
-        As in :func:`attention`.
+    window, scale, softcap, sinks
+        As in :func:`attention`; the cache's sink tokens are within every window.
+    score_mod, mask_mod
+        As in :func:`attention`, with positions for ``q_idx`` and ``kv_idx``: both count from the first
+        append, also where a ring has dropped entries since. So ``q_idx - kv_idx`` is a distance between
+        tokens, and a table of documents is looked up by the number of a token.
     splits : int or str
         1 to 1024, or "auto": from the number of keys and of workgroups without splitting.
     return_lse : bool
@@ -85,14 +108,24 @@ def decode_attention(
     ValueError, TypeError
         For an argument that does not fit, or an empty cache.
     """
-    plan = _plan(query, cache, window, scale, softcap, splits)
+    plan = _plan(
+        query,
+        cache,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        splits=splits,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+        sinks=sinks,
+    )
     device = cache.device
     # A quantised cache's output comes rotated, and is rounded to its dtype once it is turned back.
     dtype = "float32" if cache.value_format else plan.out_dtype
     out = device.empty(plan.out_shape, dtype, pitch=pad4(cache.value_head_dim))
     lse = device.empty(plan.out_shape[:3]) if return_lse else None
     if out.size and plan.splits == 1:
-        _dispatch_splits(plan, out, lse)
+        _dispatch_splits(plan, out, lse, plan.sinks)
     elif out.size:
         partial_out, partial_lse = _empty_partials(plan)
         _dispatch_splits(plan, partial_out, partial_lse)
@@ -110,8 +143,12 @@ def decode_partials(
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What :func:`decode_attention` combines: each split's own attention and its LSE.
+
+    Sinks come in when the splits are combined.
 
     Returns
     -------
@@ -121,7 +158,16 @@ def decode_partials(
         [B, Hq, S, splits] float32; -inf for a split that may see nothing. The result is
         Σ exp(partial_lse - lse) · partial_out with lse = log Σ exp(partial_lse).
     """
-    plan = _plan(query, cache, window, scale, softcap, splits)
+    plan = _plan(
+        query,
+        cache,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        splits=splits,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+    )
     partial_out, partial_lse = _empty_partials(plan)
     if partial_out.size:
         _dispatch_splits(plan, partial_out, partial_lse)
@@ -148,11 +194,22 @@ class _Plan:
     rows: int
     chunks: int
     softcap: bool
-    params: bytes
+    mods: Mods
+    sinks: Tensor | None
+    params: dict[str, object]
 
 
 def _plan(
-    query: object, cache: object, window: object, scale: object, softcap: object, splits: object
+    query: object,
+    cache: object,
+    *,
+    window: object,
+    scale: object,
+    softcap: object,
+    splits: object,
+    score_mod: object,
+    mask_mod: object,
+    sinks: object = None,
 ) -> _Plan:
     if not isinstance(cache, KVCache):
         raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
@@ -173,7 +230,9 @@ def _plan(
     given = None if splits == "auto" else check_int("splits", splits)
     if given is not None and not 1 <= given <= MAX_SPLITS:
         raise ValueError(f'splits: expected "auto" or a number from 1 to {MAX_SPLITS}, got {given}')
+    check_sinks(sinks, problem.heads)
     device = cache.device
+    mods = trace_mods(score_mod, mask_mod, device)
     given_query = float_tensor("query", query, device)
     # Keys lie rotated; a rotation of both leaves the scores as they are.
     form = cache.key_format
@@ -181,17 +240,16 @@ def _plan(
     rows = _rows_per_workgroup(problem.group * problem.queries, cache, device)
     chunks = -(-problem.group * problem.queries // rows)
     left = problem.masking.window_left
-    first = 0 if left is None else max(0, cache.length - problem.queries - left)
+    first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
     visible = cache.length - first
     count = given or choose_splits(
         visible, max(1, problem.batch * problem.kv_heads * chunks), device.info.software
     )
     count = max(1, min(count, visible))
-    params = _SPLIT_PARAMS.pack(
+    params = dict(
         query_strides=tensor.strides,
         key_strides=(0, 0, 0, 0),
         mask_strides=(0, 0, 0, 0),
-        query_first=device.bind(tensor.tensor, "query").first,
         key_first=0,
         mask_first=0,
         lengths_first=0,
@@ -201,7 +259,7 @@ def _plan(
         group=problem.group,
         queries=problem.queries,
         keys=problem.keys,
-        **masking_params(problem.masking),
+        **masking_params(problem.masking, natural=mods.has_score_mod),
         kv_heads=problem.kv_heads,
         chunks=chunks,
         splits=count,
@@ -209,6 +267,9 @@ def _plan(
         first_key=first,
         start=cache.start,
         capacity=cache.capacity,
+        kept=cache.sink_tokens,
+        dropped=cache.total - cache.length,
+        query_place=cache.total - problem.queries,
     )
     out_shape = (problem.batch, problem.heads, problem.queries, problem.value_head_dim)
     return _Plan(
@@ -220,6 +281,8 @@ def _plan(
         rows,
         chunks,
         bool(problem.masking.softcap),
+        mods,
+        None if sinks is None else float_tensor("sinks", sinks, device),
         params,
     )
 
@@ -239,110 +302,122 @@ def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
     return device.empty((*shape, plan.cache.value_head_dim), pitch=pitch), device.empty(shape)
 
 
-def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None) -> None:
+def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None, sinks: Tensor | None = None) -> None:
+    """Record the pass over the splits; ``sinks`` only where it is the only pass."""
     cache, device = plan.cache, plan.cache.device
-    shader = _split_shader(
-        plan.query.binding,
-        plan.query.tensor.dtype,
-        plan.query.packed,
-        cache.dtype,
-        out.dtype,
-        (plan.query.tensor.shape[3], cache.value_head_dim),
-        (cache.key_format, cache.value_format),
-        plan.rows,
-        plan.softcap,
-        lse is not None,
+    shader = _split_shader(plan, out.dtype, lse is not None, sinks.dtype if sinks is not None else None)
+    named = [("query", plan.query.tensor), ("cache", cache.keys), ("cache", cache.values)]
+    named += [(f"captured_{n}", tensor) for n, tensor in enumerate(plan.mods.tensors)]
+    named += [(name, t) for name, t in (("sinks", sinks), ("out", out), ("lse", lse)) if t is not None]
+    buffers = [(name, device.bind(tensor, name)) for name, tensor in named]
+    firsts = {name: buffer.first for name, buffer in buffers}
+    params = _SPLIT_PARAMS.pack(
+        **plan.params,
+        query_first=firsts["query"],
+        **mod_params(plan.mods, firsts),
+        **sink_params(sinks, firsts.get("sinks", 0)),
     )
-    tensors: Sequence[tuple[str, Tensor | None]] = (
-        ("query", plan.query.tensor),
-        ("cache", cache.keys),
-        ("cache", cache.values),
-        ("out", out),
-        ("lse", lse),
-    )
-    buffers = [device.bind(tensor, name) for name, tensor in tensors if tensor is not None]
     workgroups = cache.batch * cache.kv_heads * plan.chunks * plan.splits
-    device.dispatch(shader, plan.params, buffers, device.grid(workgroups, "query"))
+    device.dispatch(shader, params, [buffer for _, buffer in buffers], device.grid(workgroups, "query"))
 
 
 def _dispatch_reduce(
     plan: _Plan, partial_out: Tensor, partial_lse: Tensor, out: Tensor, lse: Tensor | None
 ) -> None:
-    device, dv4 = plan.cache.device, pad4(plan.cache.value_head_dim) // 4
-    buffers = [device.bind(partial_out, "partial_out"), device.bind(partial_lse, "partial_lse")]
-    buffers += [device.bind(t, n) for n, t in (("out", out), ("lse", lse)) if t is not None]
+    device, dv4, sinks = plan.cache.device, pad4(plan.cache.value_head_dim) // 4, plan.sinks
+    named = [("partial_out", partial_out), ("partial_lse", partial_lse)]
+    named += [(name, t) for name, t in (("sinks", sinks), ("out", out), ("lse", lse)) if t is not None]
+    buffers = {name: device.bind(tensor, name) for name, tensor in named}
     rows = math.prod(plan.out_shape[:3])
-    params = _REDUCE_PARAMS.pack(rows=rows, splits=plan.splits, empty_lse=-math.inf)
-    shader = _reduce_shader(out.dtype, dv4, lse is not None)
-    device.dispatch(shader, params, buffers, device.grid(-(-rows * dv4 // _REDUCE_WORKGROUP), "query"))
+    params = _REDUCE_PARAMS.pack(
+        rows=rows,
+        splits=plan.splits,
+        heads=plan.out_shape[1],
+        queries=plan.out_shape[2],
+        empty_lse=-math.inf,
+        **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
+    )
+    shader = _render_reduce(out.dtype, dv4, lse is not None, sinks.dtype if sinks is not None else None)
+    grid = device.grid(-(-rows * dv4 // _REDUCE_WORKGROUP), "query")
+    device.dispatch(shader, params, list(buffers.values()), grid)
 
 
-@functools.lru_cache(maxsize=64)
-def _split_shader(
-    query: Binding,
-    query_dtype: str,
-    query_packed: bool,
-    cache_dtype: tuple[str, str],
-    out_dtype: str,
-    dims: tuple[int, int],
-    formats: tuple[turboquant.Format | None, turboquant.Format | None],
-    rows: int,
-    softcap: bool,
-    write_lse: bool,
-) -> Shader:
+def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | None) -> Shader:
+    cache = plan.cache
+    dims = plan.query.tensor.shape[3], cache.value_head_dim
     d4, dv4 = (pad4(dim) // 4 for dim in dims)
-    key_form, value_form = formats
+    key_form, value_form = cache.key_format, cache.value_format
     bindings = [
-        query,
-        Binding("key", "u32" if key_form else output_type(cache_dtype[0])),
-        Binding("value", "u32" if value_form else output_type(cache_dtype[1])),
-        Binding("out", output_type(out_dtype), writes=True),
+        plan.query.binding,
+        Binding("key", "u32" if key_form else output_type(cache.dtype[0])),
+        Binding("value", "u32" if value_form else output_type(cache.dtype[1])),
+        *plan.mods.bindings(),
     ]
+    if sinks:
+        bindings.append(sink_binding(sinks))
+    bindings.append(Binding("out", output_type(out_dtype), writes=True))
     if write_lse:
         bindings.append(Binding("lse", "f32", writes=True))
+    dtypes = plan.query.tensor.dtype, *cache.dtype, out_dtype, *plan.mods.captured
+    constants = {
+        "query_dtype": plan.query.tensor.dtype,
+        "query_packed": plan.query.packed,
+        "key_dtype": cache.dtype[0],
+        "value_dtype": cache.dtype[1],
+        # From one row of the cache to the next: words of codes, or elements.
+        "KEY_PITCH": key_form.words if key_form else 4 * d4,
+        "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
+        "out_dtype": out_dtype,
+        "dtypes": dtypes,
+        "softcap": plan.softcap,
+        **plan.mods.constants(),
+        **sink_constants(sinks, dtypes),
+        "has_kept": cache.sink_tokens > 0,
+        "D": dims[0],
+        "D4": d4,
+        "DV": dims[1],
+        "DV4": dv4,
+        "ROWS": plan.rows,
+        "LANES": min(8, 1 << (d4 - 1).bit_length()),
+        "write_lse": write_lse,
+    }
+    return _render_split(tuple(bindings), tuple(constants.items()), key_form, value_form)
+
+
+@functools.lru_cache(maxsize=128)
+def _render_split(
+    bindings: tuple[Binding, ...],
+    constants: tuple[tuple[str, Any], ...],
+    key_form: turboquant.Format | None,
+    value_form: turboquant.Format | None,
+) -> Shader:
+    values = dict(constants)
+    rows = values["ROWS"]
     return render(
         "decode_split.wgsl",
         "decode_split",
         f"{rows}-row{'s' if rows > 1 else ''}",
         params=_SPLIT_PARAMS,
-        bindings=tuple(bindings),
-        constants={
-            "query_dtype": query_dtype,
-            "query_packed": query_packed,
-            "key_dtype": cache_dtype[0],
-            "value_dtype": cache_dtype[1],
+        bindings=bindings,
+        constants=values
+        | {
             "key_row": key_form.row() if key_form else None,
             "value_row": value_form.row() if value_form else None,
-            # From one row of the cache to the next: words of codes, or elements.
-            "KEY_PITCH": key_form.words if key_form else 4 * d4,
-            "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
-            "out_dtype": out_dtype,
-            "dtypes": (query_dtype, *cache_dtype, out_dtype),
-            "softcap": softcap,
             "mask_kind": "none",
-            "masks": False,
-            "has_score_mod": False,
-            "has_mask_mod": False,
+            "masks": values["has_mask_mod"],
             "has_lengths": False,
-            "D": dims[0],
-            "D4": d4,
-            "DV": dims[1],
-            "DV4": dv4,
-            "ROWS": rows,
-            "LANES": min(8, 1 << (d4 - 1).bit_length()),
+            "in_cache": True,
             "WORKGROUP": _WORKGROUP,
-            "write_lse": write_lse,
         },
     )
 
 
 @functools.lru_cache(maxsize=32)
-def _reduce_shader(dtype: str, dv4: int, write_lse: bool) -> Shader:
-    bindings = [
-        Binding("partial_out", "vec4<f32>"),
-        Binding("partial_lse", "f32"),
-        Binding("out", output_type(dtype), writes=True),
-    ]
+def _render_reduce(dtype: str, dv4: int, write_lse: bool, sinks_dtype: str | None) -> Shader:
+    bindings = [Binding("partial_out", "vec4<f32>"), Binding("partial_lse", "f32")]
+    if sinks_dtype:
+        bindings.append(sink_binding(sinks_dtype))
+    bindings.append(Binding("out", output_type(dtype), writes=True))
     if write_lse:
         bindings.append(Binding("lse", "f32", writes=True))
     return render(
@@ -354,6 +429,7 @@ def _reduce_shader(dtype: str, dv4: int, write_lse: bool) -> Shader:
         constants={
             "out_dtype": dtype,
             "dtypes": (dtype,),
+            **sink_constants(sinks_dtype, (dtype,)),
             "DV4": dv4,
             "WORKGROUP": _REDUCE_WORKGROUP,
             "write_lse": write_lse,

@@ -100,11 +100,13 @@ class Format:
         }
 
 
-def quantize_rows(name: str, tensor: Tensor, target: Tensor, form: Format, first_slot: int = 0) -> None:
+def quantize_rows(
+    name: str, tensor: Tensor, target: Tensor, form: Format, first_slot: int = 0, kept: int = 0
+) -> None:
     """Write the codes of ``tensor`` [B, H, S, D] into slots of ``target`` uint32 [B, H, capacity, words]."""
     source = operand("source", tensor)
     shader = _quantize_shader(source.binding, tensor.dtype, source.packed, form)
-    dispatch_rows(shader, name, source, target, _workgroups(tensor, form.dim), first_slot)
+    dispatch_rows(shader, name, source, target, _workgroups(tensor, form.dim), first_slot, kept)
 
 
 def dequantize_rows(words: Tensor, form: Format) -> Tensor:

@@ -29,6 +29,7 @@ def varlen_attention(
     softcap: float | None = None,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    sinks: Any = None,
     variant: Variant = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -43,7 +44,7 @@ def varlen_attention(
     cu_seqlens_q, cu_seqlens_k : Tensor or array_like of int
         [sequences + 1]: where each sequence begins, from 0 to the total. Sequences may be empty on
         either side. A Tensor's values are not read back but clamped on the GPU.
-    causal, window, scale, softcap, score_mod, mask_mod, variant, return_lse
+    causal, window, scale, softcap, score_mod, mask_mod, sinks, variant, return_lse
         As in :func:`attention`, per sequence ("bottom-right" by its own lengths; a mod's ``b`` is the
         sequence, its ``q_idx`` and ``kv_idx`` count within it).
 
@@ -70,6 +71,7 @@ def varlen_attention(
         softcap=softcap,
         score_mod=score_mod,
         mask_mod=mask_mod,
+        sinks=sinks,
     )
     out, lse = _attention.run(inputs, variant, return_lse=return_lse)
     packed = inputs.as_bhsd(out)[0]
@@ -92,8 +94,9 @@ def varlen_attention_backward(
     softcap: float | None = None,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of :func:`varlen_attention` with respect to query, key and value.
+    sinks: Any = None,
+) -> tuple[Tensor, ...]:
+    """The gradients of :func:`varlen_attention` with respect to query, key and value, and to sinks.
 
     Parameters
     ----------
@@ -106,6 +109,8 @@ def varlen_attention_backward(
     -------
     d_query, d_key, d_value : Tensor
         Shaped and typed like query, key and value.
+    d_sinks : Tensor
+        [Hq] float32, a fourth one where there are ``sinks``.
 
     Raises
     ------
@@ -124,13 +129,13 @@ def varlen_attention_backward(
         softcap=softcap,
         score_mod=score_mod,
         mask_mod=mask_mod,
+        sinks=sinks,
         slope=True,
     )
-    gradients = _backward.run(
+    gradients, d_sinks = _backward.run(
         inputs, _lead("grad_out", grad_out, 3), _lead("out", out, 3), _lead("lse", lse, 2)
     )
-    d_query, d_key, d_value = (inputs.as_bhsd(g)[0] for g in gradients)
-    return d_query, d_key, d_value
+    return (*(inputs.as_bhsd(g)[0] for g in gradients), *d_sinks)
 
 
 def _prepare(

@@ -19,8 +19,11 @@ from py_attn.kernels._inputs import (
     MOD_PARAMS,
     SCORE_PARAMS,
     Inputs,
+    Operand,
     check_lse,
     mod_params,
+    output_like,
+    pad4,
     prepare,
     score_params,
 )
@@ -28,7 +31,11 @@ from py_attn.kernels._inputs import (
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
+    value_strides="vec4<u32>",
+    grad_strides="vec4<u32>",
     lse_strides="vec4<u32>",
+    value_first="u32",
+    grad_first="u32",
     lse_first="u32",
     heads_first="u32",
     chosen_heads="u32",
@@ -60,6 +67,8 @@ def attention_weights(
     colormap: str | None = None,
     color_scale: Literal["linear", "sqrt", "log"] = "linear",
     color_max: float = 1.0,
+    value: Any = None,
+    grad_out: Any = None,
     mask: Any = None,
     causal: bool | Literal["bottom-right", "top-left"] = False,
     window: Window = None,
@@ -95,6 +104,10 @@ def attention_weights(
         "linear", "sqrt" or "log" (four decades) between 0 and ``color_max``.
     color_max : float
         The weight that gets the last colour.
+    value, grad_out : Tensor or array_like, optional
+        [B, Hkv, Sk, Dv] and the gradient of some objective with respect to the output, [B, Hq, Sq, Dv]:
+        every weight comes times the objective's gradient with respect to it, A ∘ (grad_out · valueᵀ).
+        These have signs: "max" then pools to the one furthest from zero, and there are no colours.
 
     Returns
     -------
@@ -107,10 +120,14 @@ def attention_weights(
     ValueError, TypeError
         For an argument that does not fit.
     """
+    if (value is None) != (grad_out is None):
+        raise ValueError("grad_out: expected value with it, and value only with it")
+    if grad_out is not None and colormap is not None:
+        raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
     inputs = prepare(
         query,
         key,
-        None,
+        value,
         mask=mask,
         causal=causal,
         window=window,
@@ -135,6 +152,8 @@ def attention_weights(
     if maximum <= 0:
         raise ValueError(f"color_max: expected a number > 0, got {maximum}")
     palette = None if colormap is None else _palette(device, colormap)
+    out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
+    grad = None if grad_out is None else output_like("grad_out", grad_out, out_shape, inputs)
     return _dispatch(
         inputs,
         check_lse(lse, inputs),
@@ -146,6 +165,7 @@ def attention_weights(
         palette=palette,
         color_scale=color_scale,
         color_max=maximum,
+        grad=grad,
     )
 
 
@@ -217,6 +237,7 @@ def _dispatch(
     palette: Tensor | None = None,
     color_scale: str = "linear",
     color_max: float = 1.0,
+    grad: Operand | None = None,
 ) -> Tensor:
     """Record the kernel; rows and columns are begin, step and count. Without an LSE it gives scores."""
     p, device = inputs.problem, inputs.device
@@ -225,13 +246,17 @@ def _dispatch(
     if not out.size:
         return out
     head_list = device.cached(("heads", *heads), lambda: device.tensor(np.array(heads, np.uint32)))
-    optional = (("lse", lse), ("colors", palette))
+    optional = (("grad_out", grad.tensor if grad else None), ("lse", lse), ("colors", palette))
     tensors = [*inputs.tensors(), ("heads", head_list), *((name, t) for name, t in optional if t is not None)]
     bound = {name: device.bind(tensor, name) for name, tensor in tensors}
     firsts = {name: buffer.first for name, buffer in bound.items()}
     params = _PARAMS.pack(
         **score_params(inputs, firsts),
-        **mod_params(inputs, firsts),
+        **mod_params(inputs.mods, firsts),
+        value_strides=inputs.value.strides if inputs.value else (0, 0, 0, 0),
+        grad_strides=grad.strides if grad else (0, 0, 0, 0),
+        value_first=firsts.get("value", 0),
+        grad_first=firsts.get("grad_out", 0),
         lse_strides=(*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
         lse_first=bound["lse"].first if lse is not None else 0,
         heads_first=bound["heads"].first,
@@ -248,8 +273,9 @@ def _dispatch(
         color_max=color_max,
         color_decades=math.log10(2) / colormaps.DECADES,
     )
-    variant = "scores" if lse is None else "weights" if palette is None else "colors"
-    shader = _shader(inputs, variant, pool, color_scale)
+    numbers = "gradients" if grad else "weights"
+    variant = "scores" if lse is None else numbers if palette is None else "colors"
+    shader = _shader(inputs, variant, pool, color_scale, grad)
     workgroups = p.batch * len(heads) * -(-height // _SIDE) * -(-width // _SIDE)
     device.dispatch(
         shader, params, [*bound.values(), device.bind(out, "out")], device.grid(workgroups, "rows")
@@ -296,14 +322,23 @@ def _palette(device: Device, colormap: str) -> Tensor:
     return device.cached(("colormap", colormap), lambda: device.tensor(table.view(np.uint32)[:, 0]))
 
 
-def _shader(inputs: Inputs, variant: str, pool: str, color_scale: str) -> Shader:
+def _shader(inputs: Inputs, variant: str, pool: str, color_scale: str, grad: Operand | None) -> Shader:
     bindings = [*inputs.bindings(), Binding("heads", "u32")]
+    constants = inputs.constants() | {"pool": pool, "color_scale": color_scale}
+    if grad:
+        bindings.append(grad.binding)
+        constants |= {
+            "grad_dtype": grad.tensor.dtype,
+            "grad_packed": grad.packed,
+            "dtypes": tuple(sorted({*inputs.dtypes(), grad.tensor.dtype})),
+            "DV": inputs.problem.value_head_dim,
+            "DV4": pad4(inputs.problem.value_head_dim) // 4,
+        }
     if variant != "scores":
         bindings.append(Binding("lse", "f32"))
     if variant == "colors":
         bindings.append(Binding("colors", "u32"))
     bindings.append(Binding("out", "u32" if variant == "colors" else "f32", writes=True))
-    constants = inputs.constants() | {"pool": pool, "color_scale": color_scale}
     return _render(variant, tuple(bindings), tuple(constants.items()))
 
 
@@ -315,5 +350,5 @@ def _render(variant: str, bindings: tuple[Binding, ...], constants: tuple[tuple[
         variant,
         params=_PARAMS,
         bindings=bindings,
-        constants=dict(constants) | {"scores": variant == "scores", "colors": variant == "colors"},
+        constants=dict(constants) | {name: variant == name for name in ("scores", "colors", "gradients")},
     )

@@ -10,14 +10,14 @@ import numpy as np
 import py_attn as pa
 from py_attn.colormaps import Pixels
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.engines import Style
+from py_attn.viewer.engines import Show, Style, objective_gradient, paint_pooled
 from py_attn.viewer.source import Array, Layer, Masking
 
 #: About half a minute of a software adapter on two cores.
 SOFTWARE_FLOP = 4e10
 
 
-@dataclass(frozen=True)
+@dataclass
 class Uploaded:
     """A layer on the device, with the LSE of its rows and the masking in the kernels' words."""
 
@@ -26,6 +26,8 @@ class Uploaded:
     value: Tensor
     lse: Tensor
     keywords: dict[str, Any]
+    masking: Masking
+    gradient: Tensor | None = None
 
 
 class GPUEngine:
@@ -46,32 +48,49 @@ class GPUEngine:
             )
 
     def upload(self, layer: Layer, masking: Masking) -> Uploaded:
-        """The layer on the device; uploaded, and its LSE computed, the first time."""
-        kept: Uploaded | None = layer.kept.get(self)
-        if kept is None:
-            query, key, value = (self._tensor(x) for x in (layer.query, layer.key, layer.value))
+        """The layer on the device; uploaded, and its LSE computed, the first time.
+
+        Kept with the layer: the tensors, and the rest once as the source is and once as it was last edited.
+        """
+        slot = (self, "edited" if masking.mods else "own")
+        kept: Uploaded | None = layer.kept.get(slot)
+        if kept is None or (masking.mods and kept.masking is not masking):
+            if self not in layer.kept:
+                layer.kept[self] = [self._tensor(x) for x in (layer.query, layer.key, layer.value)]
+            query, key, value = layer.kept[self]
             keywords: dict[str, Any] = {
                 name: self.device.tensor(given) if isinstance(given, np.ndarray) else given
                 for name, given in masking.keywords().items()
             }
-            if isinstance(layer.lse, Tensor):
+            if isinstance(layer.lse, Tensor) and not masking.mods:
                 lse = layer.lse
             else:
                 _, lse = pa.attention(query, key, value, return_lse=True, **keywords)
-            kept = layer.kept[self] = Uploaded(query, key, value, lse, keywords)
+            kept = layer.kept[slot] = Uploaded(query, key, value, lse, keywords, masking)
         return kept
+
+    async def gradient_of(self, on: Uploaded) -> Tensor:
+        """:func:`objective_gradient` of a layer's output; computed the first time."""
+        if on.gradient is None:
+            out = await pa.attention(on.query, on.key, on.value, **on.keywords).numpy()
+            on.gradient = self.device.tensor(objective_gradient(out))
+        return on.gradient
 
     def _tensor(self, x: Any) -> Tensor:
         return x if isinstance(x, Tensor) else self.device.tensor(x)
 
     async def weights(
-        self, layer: Layer, masking: Masking, heads: list[int], rows: slice, columns: slice
+        self,
+        layer: Layer,
+        masking: Masking,
+        heads: list[int],
+        rows: slice,
+        columns: slice,
+        show: Show = "weights",
     ) -> Array:
-        """Probabilities [heads, rows, columns], float32."""
+        """Probabilities, or what else ``show`` asks for, [heads, rows, columns], float32."""
         on = self.upload(layer, masking)
-        tensor = pa.attention_weights(
-            on.query, on.key, on.lse, rows=rows, columns=columns, heads=heads, **on.keywords
-        )
+        tensor = await self._part(on, show, rows=rows, columns=columns, heads=heads)
         array: Array = (await tensor.numpy())[0]
         return array
 
@@ -85,20 +104,18 @@ class GPUEngine:
         size: tuple[int, int] | None,
         style: Style,
     ) -> Pixels:
-        """The same as pixels [heads, height, width, 4]."""
+        """The same as pixels [heads, height, width, 4]; numpy colours gradients, which have signs."""
         on = self.upload(layer, masking)
-        tensor = pa.attention_weights(
-            on.query,
-            on.key,
-            on.lse,
-            rows=rows,
-            columns=columns,
-            heads=heads,
-            size=size,
-            pool=style.pool,
-            colormap=style.colormap,
-            color_scale=style.scale,
-            **on.keywords,
-        )
+        part: dict[str, Any] = {"rows": rows, "columns": columns, "heads": heads, "size": size}
+        if style.show == "gradient":
+            tensor = await self._part(on, "gradient", pool=style.pool, **part)
+            return paint_pooled((await tensor.numpy())[0], None, style)
+        colors = {"colormap": style.colormap, "color_scale": style.scale}
+        tensor = await self._part(on, "weights", pool=style.pool, **part, **colors)
         words: Array = await tensor.numpy()
         return np.ascontiguousarray(words[0]).view(np.uint8).reshape(*words.shape[1:], 4)
+
+    async def _part(self, on: Uploaded, show: Show, **part: Any) -> Tensor:
+        if show == "gradient":
+            part.update(value=on.value, grad_out=await self.gradient_of(on))
+        return pa.attention_weights(on.query, on.key, on.lse, **part, **on.keywords)

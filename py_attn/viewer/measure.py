@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 import py_attn as pa
 from py_attn import reference
+from py_attn.viewer.operations import OPERATIONS, Exact, first_positions
 from py_attn.viewer.source import Array, Layer, Masking
 
 PARTS = ("upload", "compile", "dispatch", "readback")
@@ -79,6 +80,76 @@ async def measure(
     }
 
 
+async def measure_operation(
+    device: pa.Device,
+    layer: Layer,
+    name: str,
+    repeats: int,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Run one of :data:`OPERATIONS` on the layer's first positions, from nothing each time.
+
+    Returns
+    -------
+    dict
+        As of :func:`measure`, with the operation's name as ``variant``; ``wgsl`` is its main shader's, times
+        are of all its dispatches together.
+    """
+    operation = OPERATIONS[name]
+    everything = await layer.host()
+    arrays = first_positions(everything)
+    samples: dict[str, list[float]] = defaultdict(list)
+    for number in range(repeats):
+        if progress:
+            progress(name, number, repeats)
+        begun = time.perf_counter()
+        tensors = [device.tensor(array) for array in arrays]
+        await device.synchronize()
+        samples["upload"].append(1e6 * (time.perf_counter() - begun))
+        prepared = operation.prepare(device, tensors)
+        await device.synchronize()
+        device.clear_pipelines()
+        with device.timer() as timer:
+            outputs = operation.run(prepared)
+        rows = await timer.results()
+        samples["compile"].append(sum(row.compile_us or 0.0 for row in rows))
+        samples["dispatch"].append(sum(row.wall_us if row.gpu_us is None else row.gpu_us for row in rows))
+        begun = time.perf_counter()
+        results = [await output.numpy() for output in outputs]
+        samples["readback"].append(1e6 * (time.perf_counter() - begun))
+    exact = await operation.exact(arrays, prepared)
+    main = next(row for row in rows if row.kernel == operation.kernel)
+    return {
+        "variant": name,
+        "kernel": main.kernel if len(rows) == 1 else f"{main.kernel}, one of {len(rows)} dispatches",
+        "repeats": repeats,
+        "clock": "wall" if main.gpu_us is None else "gpu",
+        "parts": {part: spread(samples[part]) for part in PARTS},
+        "workgroups": list(main.workgroups),
+        "wgsl": main.shader.wgsl,
+        "constants": {key: str(value) for key, value in main.shader.constants.items()},
+        "rows": arrays[0].shape[2],
+        "allRows": everything[0].shape[2],
+        **errors(results, exact),
+    }
+
+
+def errors(results: list[Array], exact: Exact) -> dict[str, Any]:
+    """The largest absolute error of several results against float64, what float32 numpy's is, and whether
+    each is within twice that.
+    """
+    compared = []
+    for result, wanted, single in zip(results, exact(np.float64), exact(np.float32), strict=True):
+        error, plain = (float(np.abs(each - wanted).max()) for each in (result, single))
+        bound = 2 * plain + ABSOLUTE * max(1.0, float(np.abs(wanted).max()))
+        compared.append((error, plain, error <= bound))
+    return {
+        "error": max(error for error, _, _ in compared),
+        "plain": max(plain for _, plain, _ in compared),
+        "ok": all(ok for _, _, ok in compared),
+    }
+
+
 def measure_reference(arrays: tuple[Array, Array, Array], masking: Masking, repeats: int) -> dict[str, Any]:
     """The same for numpy in float32, where there is no device: everything is "dispatch"."""
     query, _, _ = arrays
@@ -142,21 +213,12 @@ def rows_of(
     """Reference output [1, Hq, rows, D] of some rows, head by head to keep the scores small."""
     query, key, value = arrays
     group = query.shape[1] // key.shape[1]
-    bias = masking.rows(rows, key.shape[2])
     heads = []
     for head in range(query.shape[1]):
         kv = slice(head // group, head // group + 1)
-        mask = None if bias is None else bias[:, head : head + 1] if bias.shape[1] > 1 else bias
-        heads.append(
-            reference.attention(
-                query[:, head : head + 1][:, :, rows],
-                key[:, kv],
-                value[:, kv],
-                mask=mask,
-                softcap=masking.softcap,
-                compute_dtype=dtype,
-            )
-        )
+        keywords = masking.head_keywords(head, rows, key.shape[2])
+        chosen = query[:, head : head + 1][:, :, rows]
+        heads.append(reference.attention(chosen, key[:, kv], value[:, kv], compute_dtype=dtype, **keywords))
     return np.concatenate(heads, axis=1)
 
 

@@ -16,8 +16,8 @@ def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
     Cell i of h covers rows floor(i·R/h) to ceil((i+1)·R/h), so that neighbours share a row where the
     division leaves a remainder.
     """
-    if mode not in ("max", "mean"):
-        raise ValueError(f"pool: expected max or mean, got {mode!r}")
+    if mode not in ("max", "mean", "furthest"):
+        raise ValueError(f"pool: expected max, mean or furthest, got {mode!r}")
     result = weights
     for axis, cells in ((-2, size[0]), (-1, size[1])):
         result = _pool_axis(result, axis, cells, mode)
@@ -34,8 +34,12 @@ def _pool_axis(values: Array, axis: int, cells: int, mode: str) -> Array:
     pairs = np.stack([first, last], axis=-1).reshape(-1)
     padding = [(0, 0)] * values.ndim
     padding[axis] = (0, 1)
-    ufunc = np.maximum if mode == "max" else np.add
-    reduced = ufunc.reduceat(np.pad(values, padding), pairs, axis=axis)
+    padded = np.pad(values, padding)
+    if mode == "furthest":
+        high, low = (ufunc.reduceat(padded, pairs, axis=axis) for ufunc in (np.maximum, np.minimum))
+        reduced = np.where(-low > high, low, high)
+    else:
+        reduced = (np.maximum if mode == "max" else np.add).reduceat(padded, pairs, axis=axis)
     result: Array = np.take(reduced, np.arange(0, 2 * cells, 2), axis=axis)
     if mode == "mean":
         shape = [1] * values.ndim

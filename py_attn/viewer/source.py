@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.gpu.tensor import Tensor
+from py_attn.viewer.mods import Mods
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +29,8 @@ class Masking:
         Keys from this one on are padding.
     bias : array, optional
         Boolean or float32, broadcastable to [1, H, S, S].
+    mods : Mods, optional
+        A visitor's score_mod and mask_mod.
     """
 
     causal: bool = False
@@ -35,6 +38,7 @@ class Masking:
     softcap: float | None = None
     valid: int | None = None
     bias: Array | None = None
+    mods: Mods | None = None
 
     def keywords(self) -> dict[str, Any]:
         """The arguments as :func:`py_attn.attention` takes them."""
@@ -45,7 +49,19 @@ class Masking:
             "mask": self.bias,
             "kv_lengths": None if self.valid is None else np.array([self.valid], np.int32),
         }
-        return {name: value for name, value in given.items() if value is not None and value is not False}
+        mods = self.mods.functions if self.mods else {}
+        return mods | {
+            name: value for name, value in given.items() if value is not None and value is not False
+        }
+
+    def head_keywords(self, head: int, rows: npt.NDArray[np.intp], keys: int) -> dict[str, Any]:
+        """The same for :mod:`py_attn.reference` called with one head and some rows of the query."""
+        bias = self.rows(rows, keys)
+        mods = self.mods.on_arrays(head, rows) if self.mods else {}
+        return mods | {
+            "mask": bias if bias is None or bias.shape[1] == 1 else bias[:, head : head + 1],
+            "softcap": self.softcap,
+        }
 
     def rows(self, rows: npt.NDArray[np.intp], keys: int) -> Array | None:
         """What to add to the scores of some rows: [1, H or 1, rows, keys] float32, or None for nothing.

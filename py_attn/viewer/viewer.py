@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,21 @@ import py_attn as pa
 from py_attn import colormaps, models
 from py_attn.kernels.attention import device_variants
 from py_attn.models.sample import load_sample
+from py_attn.viewer.caches import try_cache
 from py_attn.viewer.console import Console
 from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
-from py_attn.viewer.engines import Engine, ReferenceEngine, Style, row_step
+from py_attn.viewer.engines import Engine, ReferenceEngine, Show, Style, check_show, row_step
 from py_attn.viewer.gpu_engine import GPUEngine
-from py_attn.viewer.measure import measure, measure_reference
-from py_attn.viewer.source import Layer, Source
+from py_attn.viewer.measure import measure, measure_operation, measure_reference
+from py_attn.viewer.mods import ModError, compile_mods
+from py_attn.viewer.operations import OPERATIONS
+from py_attn.viewer.source import Layer, Masking, Source
 from py_attn.viewer.synthetic import synthetic
 
 Progress = Callable[[str, int, int], None]
+
+#: Exact weights given out at once.
+MAX_WEIGHTS = 1_000_000
 
 
 class Viewer:
@@ -42,6 +50,7 @@ class Viewer:
         self.source: Source | None = None
         self.engine: Engine = ReferenceEngine()
         self._model: Any = None
+        self._edit = ""
         self._decode: Decode | None = None
 
     async def call(self, method: str, payload: dict[str, Any], progress: Progress | None = None) -> Any:
@@ -58,7 +67,8 @@ class Viewer:
         -------
         dict
             ``webgpu``; ``adapter`` in its own words, or "none: …"; ``reason`` why there is none;
-            ``features``, ``software``, ``variants`` of the attention kernel, ``limits`` and ``versions``.
+            ``features``, ``software``, ``variants`` of the attention kernel, ``operations`` that can be timed
+        beside it and ``versions``.
         """
         self.device, self._model, self._decode = None, None, None
         self.engine = ReferenceEngine()
@@ -69,6 +79,7 @@ class Viewer:
             "features": [],
             "software": False,
             "variants": ["numpy"],
+            "operations": {},
             "versions": {
                 "py_attn": pa.__version__,
                 "python": platform.python_version(),
@@ -76,7 +87,7 @@ class Viewer:
             },
         }
         try:
-            self.device = await pa.request_device()
+            self.device = await self._request_device()
         except pa.WebGPUUnavailableError as error:
             return answer | {"adapter": f"none: {error}", "reason": str(error)}
         self.console.namespace["device"] = self.device
@@ -88,7 +99,11 @@ class Viewer:
             "features": sorted(info.features),
             "software": info.software,
             "variants": device_variants(self.device),
+            "operations": {name: operation.describe() for name, operation in OPERATIONS.items()},
         }
+
+    async def _request_device(self) -> pa.Device:
+        return await pa.request_device()
 
     # what is being looked at
 
@@ -136,7 +151,59 @@ class Viewer:
 
     def _open(self, source: Source) -> dict[str, Any]:
         self.source, self._decode = source, None
-        return {**source.describe(), "engine": self.engine.name}
+        # What the visitor wrote goes on to hold, unless it does not fit what is opened now.
+        with contextlib.suppress(ModError):
+            self.source = self._edited(source, self._edit)
+        return {**source.describe(), "engine": self.engine.name, "edited": self._edited_names()}
+
+    async def edit(self, text: str, layer: int = 0) -> dict[str, Any]:
+        """Let the score_mod and mask_mod that ``text`` defines hold for all maps; "" takes them away.
+
+        Returns
+        -------
+        dict
+            ``error``: None, or {"message", "line"} (line None where no line is to blame), and then the maps
+            stay as they were; ``edited``: which of the two functions hold; ``wgsl``: what they became;
+            ``kernel``: the shader around them.
+        """
+        before, chosen = self._layer(layer)
+        try:
+            source = self._edited(before, text)
+            kernel = await self._try_out(chosen, source.masking)
+        except ModError as error:
+            return self._edit_answer({"message": str(error), "line": error.line})
+        except Exception as error:
+            return self._edit_answer({"message": f"{type(error).__name__}: {error}", "line": None})
+        self.source, self._edit = source, text
+        return self._edit_answer(None, kernel)
+
+    async def _try_out(self, layer: Layer, masking: Masking) -> str:
+        """Run attention once, so that what only the device finds out is raised here; the shader's text."""
+        if not isinstance(self.engine, GPUEngine):
+            await self.engine.weights(layer, masking, [0], slice(0, 1), slice(0, 1))
+            return ""
+        with self.engine.device.timer() as timer:
+            self.engine.upload(layer, masking)
+        return "".join(call.shader.wgsl for call in await timer.results() if call.kernel == "attention")
+
+    def _edit_answer(self, error: dict[str, Any] | None, kernel: str = "") -> dict[str, Any]:
+        assert self.source is not None
+        mods = self.source.masking.mods
+        return {
+            "error": error,
+            "edited": self._edited_names(),
+            "wgsl": mods.wgsl if mods else "",
+            "kernel": kernel,
+        }
+
+    def _edited_names(self) -> list[str]:
+        mods = self.source.masking.mods if self.source else None
+        return list(mods.functions) if mods else []
+
+    def _edited(self, source: Source, text: str) -> Source:
+        given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
+        mods = compile_mods(text, self.device, **given) if text else None
+        return replace(source, masking=replace(source.masking, mods=mods))
 
     # maps
 
@@ -164,9 +231,18 @@ class Viewer:
         }
 
     async def window(
-        self, layer: int, head: int, rows: list[int], columns: list[int], size: list[int], **style: Any
+        self,
+        layer: int,
+        head: int,
+        rows: list[int],
+        columns: list[int],
+        size: list[int],
+        edited: bool = True,
+        **style: Any,
     ) -> dict[str, Any]:
         """A part of one map, at most ``size`` [height, width] cells of it.
+
+        ``edited`` False shows the map as it is without the visitor's score_mod and mask_mod.
 
         Returns
         -------
@@ -180,9 +256,10 @@ class Viewer:
         cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
         exact = cells == full
         step = 1 if exact else row_step(r, c, cells[0])
+        masking = source.masking if edited else replace(source.masking, mods=None)
         pixels = await self.engine.image(
             chosen,
-            source.masking,
+            masking,
             [head],
             slice(r.start, r.stop, step),
             c,
@@ -199,34 +276,69 @@ class Viewer:
             "step": step,
         }
 
-    async def row(self, layer: int, head: int, query: int, links: int = 8) -> dict[str, Any]:
-        """The exact weights of one query, and its strongest keys."""
+    async def weights(
+        self, layer: int, head: int, rows: list[int], columns: list[int], show: Show = "weights"
+    ) -> dict[str, Any]:
+        """The exact weights of a part of one map: ``weights`` float32 [rows·columns], ``rows``, ``columns``.
+
+        Raises
+        ------
+        ValueError
+            When they are more than a million, which is a file of 10 MB as text.
+        """
         source, chosen = self._layer(layer)
+        check_show(show)
+        r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+        count = (r.stop - r.start) * (c.stop - c.start)
+        if count > MAX_WEIGHTS:
+            raise ValueError(
+                f"rows, columns: expected at most {MAX_WEIGHTS:,} weights, got {count:,}; zoom in"
+            )
+        found = await self.engine.weights(chosen, source.masking, [head], r, c, show)
+        return {
+            "weights": np.ascontiguousarray(found, np.float32).reshape(-1),
+            "rows": [r.start, r.stop],
+            "columns": [c.start, c.stop],
+        }
+
+    async def row(
+        self, layer: int, head: int, query: int, links: int = 8, show: Show = "weights"
+    ) -> dict[str, Any]:
+        """The exact weights of one query (or what else ``show`` asks for), and its strongest keys."""
+        source, chosen = self._layer(layer)
+        check_show(show)
         row = _range("query", [query, query + 1], source.length)
-        weights = await self.engine.weights(chosen, source.masking, [head], row, slice(0, source.length))
+        everything = slice(0, source.length)
+        weights = await self.engine.weights(chosen, source.masking, [head], row, everything, show)
         values = weights[0, 0]
-        strongest = np.argsort(-values, kind="stable")[:links]
+        strongest = np.argsort(-np.abs(values), kind="stable")[:links]
         return {
             "query": query,
             "weights": np.ascontiguousarray(values, np.float32),
-            "links": [{"key": int(k), "weight": float(values[k])} for k in strongest if values[k] > 0],
+            "links": [{"key": int(k), "weight": float(values[k])} for k in strongest if values[k] != 0],
         }
 
-    async def legend(self, colormap: str, scale: str) -> dict[str, object]:
+    async def legend(self, colormap: str, scale: str, show: Show = "weights") -> dict[str, object]:
         """The colour strip; see :func:`py_attn.colormaps.legend`."""
-        return colormaps.legend(colormap, scale)
+        check_show(show)
+        return colormaps.legend(colormap, scale, signed=show == "gradient")
 
     # kernels
 
     async def measure(
         self, layer: int, variant: str, repeats: int = 10, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Time the layer's attention; see :func:`py_attn.viewer.measure.measure`."""
+        """Time the layer's attention, or one of the other operations where ``variant`` names one.
+
+        See :func:`py_attn.viewer.measure.measure` and :func:`py_attn.viewer.measure.measure_operation`.
+        """
         source, chosen = self._layer(layer)
         if not 1 <= repeats <= 1000:
             raise ValueError(f"repeats: expected 1 to 1000, got {repeats}")
         if self.device is None:
             return measure_reference(await chosen.host(), source.masking, repeats)
+        if variant in OPERATIONS:
+            return await measure_operation(self.device, chosen, variant, repeats, progress)
         return await measure(self.device, chosen, source.masking, variant, repeats, progress)
 
     # decoding
@@ -243,6 +355,17 @@ class Viewer:
         if self._decode is None:
             raise ValueError("decode_step: call decode_open first")
         return await self._decode.step(position, head, splits)
+
+    async def decode_cache(
+        self, layer: int, position: int, head: int, capacity: int, dtype: str
+    ) -> dict[str, Any]:
+        """One step over a cache of some dtype; see :func:`py_attn.viewer.caches.try_cache`."""
+        source, chosen = self._layer(layer)
+        if not 0 <= head < source.heads:
+            raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
+        return await try_cache(
+            self.device, await chosen.host(), dtype, position, head, capacity, source.masking.softcap
+        )
 
     def _layer(self, layer: int) -> tuple[Source, Layer]:
         if self.source is None:
@@ -261,11 +384,14 @@ _METHODS = frozenset(
         "open_synthetic",
         "overview",
         "window",
+        "weights",
         "row",
         "legend",
+        "edit",
         "measure",
         "decode_open",
         "decode_step",
+        "decode_cache",
     }
 )
 

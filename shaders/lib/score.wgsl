@@ -1,17 +1,13 @@
 //## The meaning of attention's arguments, in one place for every kernel.
-//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod` (bool), `mask_kind` ("none", "bool" or a
-//## float dtype), `masks` (whether a mask or a mask_mod hides keys).
+//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none", "bool" or a
+//## float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
+//## cache's entries) and `has_kept` (whether it keeps its first ones, see lib/cache.wgsl).
 //## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e), or
 //## by scale alone where a score_mod is to see the score itself.
 //# include "lib/math.wgsl"
-//# if has_score_mod or has_mask_mod
+//# if has_score_mod or has_mask_mod or has_prob_mod
 //# include "lib/mods.wgsl"
 //# endif
-
-/// The natural log-sum-exp of a row from its maximum and its sum of exp2(score - maximum).
-fn row_lse(top: f32, total: f32) -> f32 {
-  return select(params.empty_lse, (top + accurate_log2(total)) * LN_2, total > 0.0);
-}
 
 /// How many keys batch element b has.
 fn key_count(b: u32) -> i32 {
@@ -38,8 +34,24 @@ fn shaped(dot: f32) -> f32 {
 
 /// Whether the key at j is within the window of a query at `position`, and there at all.
 fn in_window(position: i32, j: i32, length: i32) -> bool {
+//# if has_kept
+  // Between the kept entries and the others params.dropped positions are gone.
+  if (j < i32(params.kept)) {
+    return j < length && j <= position + params.dropped + params.window_right;
+  }
+//# endif
   return j < length && j >= position - params.window_left && j <= position + params.window_right;
 }
+//# if in_cache and (has_score_mod or has_mask_mod)
+
+/// The position of entry j of a cache, counted from its first append.
+fn cached_position(j: u32) -> i32 {
+  return select(i32(j) + params.dropped, i32(j), j < params.kept);
+}
+//# set places = "i32(b), i32(h), i32(i) + params.query_place, cached_position(j)"
+//# else
+//# set places = "i32(b), i32(h), i32(i), i32(j)"
+//# endif
 
 //# if mask_kind == "bool"
 fn mask_value(b: u32, h: u32, i: u32, j: u32) -> bool {
@@ -62,7 +74,7 @@ fn is_hidden(x: f32) -> bool {
 /// Whether the mask and mask_mod let query i see key j.
 fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
 //#   if has_mask_mod
-  if (!mask_mod(i32(b), i32(h), i32(i), i32(j))) {
+  if (!mask_mod({{ places }})) {
     return false;
   }
 //#   endif
@@ -87,7 +99,7 @@ fn score(dot: f32, b: u32, h: u32, i: u32, j: u32, position: i32, length: i32) -
   }
 //# endif
 //# if has_score_mod
-  let modified = score_mod(shaped(dot), i32(b), i32(h), i32(i), i32(j));
+  let modified = score_mod(shaped(dot), {{ places }});
   if (is_hidden(modified)) {
     return HIDDEN;
   }

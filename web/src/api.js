@@ -19,15 +19,28 @@ export function createApi(call) {
     /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
     overview: (layer, style) => call('overview', { layer, ...style }),
     /**
-     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[] }} part
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[], edited?: boolean }} part
      * @param {Style} style
      * @returns {Promise<import('./types').MapWindow>}
      */
     window: (part, style) => call('window', { ...part, ...style }),
-    /** @param {number} layer @param {number} head @param {number} query @returns {Promise<import('./types').Row>} */
-    row: (layer, head, query) => call('row', { layer, head, query }),
-    /** @param {string} colormap @param {string} scale @returns {Promise<import('./types').Legend>} */
-    legend: (colormap, scale) => call('legend', { colormap, scale }),
+    /**
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], show: import('./types').Show }} part
+     * @returns {Promise<import('./types').Weights>}
+     */
+    weights: (part) => call('weights', part),
+    /**
+     * @param {number} layer @param {number} head @param {number} query @param {import('./types').Show} show
+     * @returns {Promise<import('./types').Row>}
+     */
+    row: (layer, head, query, show) => call('row', { layer, head, query, show }),
+    /**
+     * @param {string} colormap @param {string} scale @param {import('./types').Show} [show]
+     * @returns {Promise<import('./types').Legend>}
+     */
+    legend: (colormap, scale, show = 'weights') => call('legend', { colormap, scale, show }),
+    /** @param {string} text @param {number} layer @returns {Promise<import('./types').Edited>} */
+    edit: (text, layer) => call('edit', { text, layer }),
     /**
      * @param {number} layer @param {string} variant @param {number} repeats
      * @param {(variant: string, done: number, total: number) => void} onProgress
@@ -38,5 +51,10 @@ export function createApi(call) {
     decodeOpen: (layer, capacity) => call('decode_open', { layer, capacity }),
     /** @param {number} position @param {number} head @param {number} splits @returns {Promise<import('./types').DecodeStep>} */
     decodeStep: (position, head, splits) => call('decode_step', { position, head, splits }),
+    /**
+     * @param {{ layer: number, position: number, head: number, capacity: number, dtype: string }} given
+     * @returns {Promise<import('./types').CacheStep>}
+     */
+    decodeCache: (given) => call('decode_cache', given),
   };
 }

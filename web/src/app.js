@@ -3,15 +3,13 @@
 import { createApi } from './api.js';
 import { fill, h, icon, ICONS } from './dom.js';
 import { shortError } from './format.js';
+import { card, mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
-import { mountFocus } from './panels/focus.js';
+import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
-import { mountKernel } from './panels/kernel.js';
-import { mountLinks } from './panels/links.js';
-import { mountOverview } from './panels/overview.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
-import { createStore } from './store.js';
+import { createModel, openSource } from './store.js';
 import { isDark, toggleTheme, watchTheme } from './theme.js';
 
 /** @typedef {import('./runtime/client.js').Runtime} Runtime */
@@ -29,23 +27,19 @@ const FIRST_LOOK = { layer: 5, head: 11, query: 9, key: 2 };
  */
 export function mountApp(element, runtime) {
   const page = layOut(element);
-  const store = createStore({
-    source: null,
-    sourceNumber: 0,
+  const store = createModel((method, payload, onProgress) => runtime.call(method, payload, onProgress), {
     ...FIRST_LOOK,
     style: { colormap: isDark() ? 'rocket' : 'rocket_r', scale: 'sqrt', pool: 'max' },
-    info: null,
   });
-  const api = createApi((method, payload, onProgress) => runtime.call(method, payload, onProgress));
+  const api = createApi(store.call);
   let hasModel = false;
 
   const boot = mountBoot(page.boot);
   const banner = mountBanner(page.banner);
   const adapter = mountAdapter(page.adapter);
-  mountOverview(page.overview, api, store);
-  mountFocus(page.focus, api, store);
-  mountLinks(page.links, api, store);
-  mountKernel(page.kernel, api, store);
+  const { parts } = mount(page.view, store, { kernel: page.kernel });
+  for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
+  const edit = mountEdit(page.edit, api, store);
   mountDecode(page.decode, api, store);
   const python = mountConsole(page.console, {
     show: (source) => runtime.show(source),
@@ -62,15 +56,7 @@ export function mountApp(element, runtime) {
 
   /** @param {import('./types').SourceInfo} source */
   function open(source) {
-    const { layer, head, query, key, sourceNumber } = store.state;
-    store.set({
-      source,
-      sourceNumber: sourceNumber + 1,
-      layer: Math.min(layer, source.layers - 1),
-      head: Math.min(head, source.heads - 1),
-      query: Math.min(query, source.length - 1),
-      key: Math.min(key, source.length - 1),
-    });
+    openSource(store, source);
   }
 
   /** @param {(stage: string, loaded: number, total: number) => void} onProgress */
@@ -122,6 +108,7 @@ export function mountApp(element, runtime) {
 
   async function firstVisit() {
     void python.openEditor();
+    void edit.openEditor();
     // A sentence from the last visit needs no click when the weights are in the browser's cache anyway.
     if (input.pending && hadModel()) await input.start();
   }
@@ -199,16 +186,14 @@ function layOut(element) {
   const boot = h('div', { class: 'boot' });
   const banner = h('div', { class: 'banner' });
   const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
-  const panel = (/** @type {string} */ id, /** @type {string} */ label) =>
-    h('section', { class: `card ${id}`, id, 'aria-label': label });
+  const view = h('div');
   const panels = {
-    overview: panel('overview', 'Overview'),
-    focus: panel('focus', 'Focus'),
-    links: panel('links', 'Strongest links'),
-    kernel: panel('kernel', 'Kernel'),
-    decode: panel('decode', 'Decode'),
-    console: panel('console', 'Python console'),
+    edit: card('edit', 'Edit the score'),
+    kernel: card('kernel', 'Kernel'),
+    decode: card('decode', 'Decode'),
+    console: card('console', 'Python console'),
   };
+  for (const [id, panel] of Object.entries(panels)) panel.id = id;
   fill(
     element,
     h(
@@ -221,8 +206,9 @@ function layOut(element) {
         h(
           'nav',
           { 'aria-label': 'Sections' },
-          ['Overview', 'Focus', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
+          ['Overview', 'Focus', 'Edit', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
           h('a', { href: '#console' }, 'Python'),
+          h('a', { href: './bench.html' }, 'Bench'),
         ),
         h('div', { class: 'end' }, adapter, theme),
       ),
@@ -236,7 +222,16 @@ function layOut(element) {
           'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is held against float64.',
         ),
       ),
-      h('main', null, banner, h('div', { class: 'input-zone' }, input, boot), h('div', { class: 'stage' }, panels.overview, panels.focus, panels.links), h('div', { class: 'pair' }, panels.kernel, panels.decode), h('div', { class: 'single' }, panels.console)),
+      h(
+        'main',
+        null,
+        banner,
+        h('div', { class: 'input-zone' }, input, boot),
+        view,
+        h('div', { class: 'single' }, panels.edit),
+        h('div', { class: 'pair' }, panels.kernel, panels.decode),
+        h('div', { class: 'single' }, panels.console),
+      ),
       h(
         'footer',
         { class: 'foot' },
@@ -245,7 +240,7 @@ function layOut(element) {
       ),
     ),
   );
-  return { adapter, theme, boot, banner, input, ...panels };
+  return { adapter, theme, boot, banner, input, view, ...panels };
 }
 
 function mark() {

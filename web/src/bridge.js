@@ -77,7 +77,7 @@ export function createBridge({ fetchAsset }) {
   };
 }
 
-class DeviceBridge {
+export class DeviceBridge {
   /** @type {Map<number, GPUBuffer>} */
   #buffers = new Map();
   /** @type {Map<number, Pipeline>} */
@@ -160,8 +160,10 @@ class DeviceBridge {
 
   // Buffers
 
-  /** @param {number} size @param {string} label */
-  createBuffer(size, label) {
+  // Whoever is far away chooses its own handles, so as not to wait for ours.
+
+  /** @param {number} size @param {string} label @param {number} [handle] */
+  createBuffer(size, label, handle) {
     const buffer = this.#guarded(label, ['validation', 'out-of-memory'], () =>
       this.#device.createBuffer({
         label,
@@ -169,7 +171,7 @@ class DeviceBridge {
         usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
       }),
     );
-    return this.#keep(this.#buffers, buffer);
+    return this.#keep(this.#buffers, buffer, handle);
   }
 
   /** @param {number} handle */
@@ -214,8 +216,8 @@ class DeviceBridge {
 
   // Pipelines
 
-  /** @param {string} label @param {string} wgsl @param {string} access one letter a buffer: r or w */
-  createPipeline(label, wgsl, access) {
+  /** @param {string} label @param {string} wgsl @param {string} access one letter a buffer: r or w @param {number} [handle] */
+  createPipeline(label, wgsl, access, handle) {
     const begun = performance.now();
     const device = this.#device;
     for (const filter of /** @type {GPUErrorFilter[]} */ (['validation', 'internal'])) device.pushErrorScope(filter);
@@ -239,7 +241,7 @@ class DeviceBridge {
       return elapsed * 1000;
     });
     this.#wait(made);
-    return this.#keep(this.#pipelines, { pipeline, layout: layout.group, label, made });
+    return this.#keep(this.#pipelines, { pipeline, layout: layout.group, label, made }, handle);
   }
 
   /** @param {number} handle */
@@ -258,11 +260,11 @@ class DeviceBridge {
 
   // Programs
 
-  /** @param {PythonBuffer} words */
-  createProgram(words) {
+  /** @param {PythonBuffer} words @param {number} [handle] */
+  createProgram(words, handle) {
     const view = words.getBuffer('u32');
     try {
-      return this.#keep(this.#programs, this.#decode(/** @type {Uint32Array} */ (view.data)));
+      return this.#keep(this.#programs, this.#decode(/** @type {Uint32Array} */ (view.data)), handle);
     } finally {
       view.release();
     }
@@ -287,22 +289,23 @@ class DeviceBridge {
   }
 
   /**
-   * Submits each dispatch by itself, with timestamps where the device has them.
-   * @param {number} handle @param {PythonBuffer} params
+   * Submits each dispatch by itself, or all of them together, with timestamps where the device has them.
+   * @param {number} handle @param {PythonBuffer} params @param {boolean} [together] @param {number} [ticket]
    */
-  submitTimed(handle, params) {
+  submitTimed(handle, params, together = false, ticket) {
     const dispatches = this.#program(handle);
+    const passes = together ? [dispatches] : dispatches.map((dispatch) => [dispatch]);
     const { queue } = this.#device;
     this.#writeParams(params);
-    const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, dispatches.length) : null;
+    const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, passes.length) : null;
     /** @type {Promise<number>[]} */
     const walls = [];
     let before = Promise.resolve(0);
-    dispatches.forEach((dispatch, index) => {
-      this.#guarded(dispatch.pipeline.label, ['validation'], () => {
+    passes.forEach((timed, index) => {
+      this.#guarded(timed[0]?.pipeline.label ?? 'program', ['validation'], () => {
         const encoder = this.#device.createCommandEncoder();
         const pass = encoder.beginComputePass(clock ? { timestampWrites: clock.writes(index) } : {});
-        this.#encode(pass, dispatch);
+        for (const dispatch of timed) this.#encode(pass, dispatch);
         pass.end();
         queue.submit([encoder.finish()]);
       });
@@ -311,19 +314,24 @@ class DeviceBridge {
       walls.push(Promise.all([before, done]).then(([earlier, now]) => (now - Math.max(submitted, earlier)) * 1000));
       before = done;
     });
-    const gpu = clock ? clock.read() : Promise.resolve(dispatches.map(() => null));
+    const gpu = clock ? clock.read() : Promise.resolve(passes.map(() => null));
     const result = Promise.all([gpu, Promise.all(walls)]).then(([ticks, wall]) =>
       wall.map((us, index) => /** @type {[number | null, number]} */ ([ticks[index], us])),
     );
     result.catch(() => {});
-    return this.#keep(this.#timings, result);
+    return this.#keep(this.#timings, result, ticket);
   }
 
-  /** @param {number} ticket @returns {Promise<string>} JSON of [gpu µs or null, wall µs] per dispatch */
+  /** @param {number} ticket @returns {Promise<string>} JSON of [gpu µs or null, wall µs] per pass */
   async timings(ticket) {
     const result = this.#timings.get(ticket);
     this.#timings.delete(ticket);
     return JSON.stringify(await result);
+  }
+
+  /** Notes an error that the next `synchronize` tells. @param {string} label @param {unknown} error */
+  note(label, error) {
+    this.#errors.push({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
   }
 
   /** Waits for everything submitted; returns the errors since the last call as JSON. */
@@ -481,10 +489,9 @@ class DeviceBridge {
 
   /**
    * @template T
-   * @param {Map<number, T>} table @param {T} value
+   * @param {Map<number, T>} table @param {T} value @param {number} [handle]
    */
-  #keep(table, value) {
-    const handle = this.#next++;
+  #keep(table, value, handle = this.#next++) {
     table.set(handle, value);
     return handle;
   }

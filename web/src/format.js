@@ -22,10 +22,10 @@ export function formatRange(low, high) {
   return `${(low / scale).toFixed(digits)}–${(high / scale).toFixed(digits)} ${unit}`;
 }
 
-/** A probability: four digits that count. @param {number} weight */
+/** A probability, or a share that may be negative: four digits that count. @param {number} weight */
 export function formatWeight(weight) {
   if (weight === 0) return '0';
-  if (weight < 1e-4) return weight.toExponential(1);
+  if (Math.abs(weight) < 1e-4) return weight.toExponential(1);
   return weight.toFixed(4);
 }
 

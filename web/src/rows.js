@@ -27,16 +27,16 @@ function build(api, store) {
   /** @type {Set<() => void>} */
   let waiting = new Set();
   const name = () => {
-    const { sourceNumber, layer, head, query } = store.state;
-    return `${sourceNumber}/${layer}/${head}/${query}`;
+    const { sourceNumber, edit, layer, head, query, style } = store.state;
+    return `${sourceNumber}/${edit}/${layer}/${head}/${query}/${style.show}`;
   };
 
   const load = latest(
     async () => {
-      const { layer, head, query } = store.state;
+      const { layer, head, query, style } = store.state;
       const wanted = name();
       if (!kept.has(wanted)) {
-        const row = await api.row(layer, head, query);
+        const row = await api.row(layer, head, query, style.show ?? 'weights');
         kept.set(wanted, row);
         const oldest = kept.keys().next().value;
         if (kept.size > KEPT && oldest) kept.delete(oldest);

@@ -9,15 +9,39 @@
  * @property {number} head
  * @property {number} query row under the cursor
  * @property {number} key column under the cursor
+ * @property {number} edit counts what the visitor's score_mod has changed in the source
  * @property {import('./types').Style} style
  * @property {import('./runtime/client.js').Info | null} info
+ * @property {string} variant of the kernel that is timed, or "all"
+ * @property {import('./types').Measurement[]} timings of the layer in focus, one a variant
+ *
+ * @typedef {object} Store
+ * @property {Readonly<State>} state
+ * @property {(patch: Partial<State>) => void} set
+ * @property {(keys: (keyof State)[], listener: (state: Readonly<State>) => void) => () => void} on calls the
+ *   listener after one of the keys changed, until the function that it gives back is called
+ *
+ * @typedef {Store & { call: import('./api.js').Call }} Model what stands behind a view: its state, and Python
  */
 
-/** @typedef {ReturnType<typeof createStore>} Store */
+/** @type {State} */
+const BEGINNING = {
+  source: null,
+  sourceNumber: 0,
+  layer: 0,
+  head: 0,
+  query: 0,
+  key: 0,
+  edit: 0,
+  style: { colormap: 'rocket', scale: 'sqrt', pool: 'max' },
+  info: null,
+  variant: 'all',
+  timings: [],
+};
 
-/** @param {State} initial */
+/** @param {Partial<State>} [initial] @returns {Store} */
 export function createStore(initial) {
-  let state = Object.freeze({ ...initial });
+  let state = Object.freeze({ ...BEGINNING, ...initial });
   /** @type {Set<{ keys: (keyof State)[], listener: (state: Readonly<State>) => void }>} */
   const subscriptions = new Set();
 
@@ -26,7 +50,6 @@ export function createStore(initial) {
       return state;
     },
 
-    /** @param {Partial<State>} patch */
     set(patch) {
       const changed = /** @type {(keyof State)[]} */ (Object.keys(patch)).filter((key) => patch[key] !== state[key]);
       if (!changed.length) return;
@@ -36,12 +59,75 @@ export function createStore(initial) {
       }
     },
 
-    /**
-     * @param {(keyof State)[]} keys
-     * @param {(state: Readonly<State>) => void} listener called after one of them changed
-     */
     on(keys, listener) {
-      subscriptions.add({ keys, listener });
+      const subscription = { keys, listener };
+      subscriptions.add(subscription);
+      return () => subscriptions.delete(subscription);
+    },
+  };
+}
+
+/** @param {import('./api.js').Call} call @param {Partial<State>} [initial] @returns {Model} */
+export function createModel(call, initial) {
+  return Object.assign(createStore(initial), { call });
+}
+
+/** Puts another source in; what was in focus stays there, as far as the new one reaches. @param {Store} store @param {SourceInfo} source */
+export function openSource(store, source) {
+  const { layer, head, query, key, sourceNumber } = store.state;
+  store.set({
+    source,
+    sourceNumber: sourceNumber + 1,
+    layer: Math.min(layer, source.layers - 1),
+    head: Math.min(head, source.heads - 1),
+    query: Math.min(query, source.length - 1),
+    key: Math.min(key, source.length - 1),
+    timings: [],
+  });
+}
+
+/**
+ * A store as one view sees it: what the view listens to ends with it, and then there is no source any more, so
+ * that whatever is still under way stops.
+ * @param {Store} store
+ */
+export function scopedStore(store) {
+  /** @type {Set<() => void>} */
+  const ends = new Set();
+  /** @type {(() => void)[]} */
+  const first = [];
+  /** @type {Readonly<State> | null} */
+  let last = null;
+
+  return {
+    get state() {
+      return last ?? store.state;
+    },
+
+    set: (/** @type {Partial<State>} */ patch) => {
+      if (!last) store.set(patch);
+    },
+
+    /** @type {Store['on']} */
+    on(keys, listener) {
+      const end = store.on(keys, listener);
+      ends.add(end);
+      first.push(() => listener(store.state));
+      return () => {
+        ends.delete(end);
+        end();
+      };
+    },
+
+    /** Tells every listener what holds already. */
+    begin() {
+      for (const tell of first.splice(0)) tell();
+    },
+
+    end() {
+      for (const end of ends) end();
+      ends.clear();
+      last = Object.freeze({ ...store.state, source: null, sourceNumber: -1 });
     },
   };
 }

@@ -1,7 +1,7 @@
 /** What Python's viewer answers with (py_attn/viewer), and what the panels share. */
 
 export interface SourceInfo {
-  kind: 'sample' | 'text' | 'synthetic';
+  kind: 'sample' | 'text' | 'synthetic' | 'tensors' | 'weights';
   title: string;
   tokens: string[];
   layers: number;
@@ -11,6 +11,8 @@ export interface SourceInfo {
   headDim: number;
   note: string;
   engine: string;
+  /** which of score_mod and mask_mod the visitor has put over it */
+  edited?: string[];
 }
 
 export interface Overview {
@@ -31,6 +33,12 @@ export interface MapWindow {
   step: number;
 }
 
+export interface Weights {
+  weights: Float32Array;
+  rows: [number, number];
+  columns: [number, number];
+}
+
 export interface Row {
   query: number;
   weights: Float32Array;
@@ -42,7 +50,11 @@ export interface Legend {
   ticks: { value: number; at: number }[];
 }
 
+/** What a map shows: weights, or each weight times the gradient of its row's output with respect to it. */
+export type Show = 'weights' | 'gradient';
+
 export interface Style {
+  show?: Show;
   colormap: string;
   scale: 'linear' | 'sqrt' | 'log';
   pool: 'max' | 'mean';
@@ -108,4 +120,27 @@ export interface DecodeStep {
   splits: { start: number; stop: number; lse: number; factor: number }[];
   combined: number;
   error: number;
+}
+
+/** One decoding step over a cache of some dtype. */
+export interface CacheStep {
+  dtype: string;
+  position: number;
+  first: number;
+  length: number;
+  nbytes: number;
+  error: number;
+  relative: number;
+  weights: Float32Array;
+  change: number;
+  time: number | null;
+  clock: 'gpu' | 'wall' | 'none';
+}
+
+/** What became of the text of a score_mod. */
+export interface Edited {
+  error: { message: string; line: number | null } | null;
+  edited: string[];
+  wgsl: string;
+  kernel: string;
 }

@@ -8,7 +8,8 @@ import { createOutput } from './runtime/output.js';
 
 /**
  * @typedef {{ adapter: string, features: string[], software: boolean, versions: Record<string, string>,
- *   webgpu: boolean, reason: string, variants: string[] }} Info
+ *   webgpu: boolean, reason: string, variants: string[],
+ *   operations?: Record<string, { call: string, about: string }> }} Info
  * @typedef {{ onProgress: import('./runtime/boot.js').OnBootProgress,
  *   onOutput: (lines: import('./runtime/output.js').Line[]) => void,
  *   onLost: (reason: string) => void }} Listeners
@@ -18,6 +19,9 @@ import { createOutput } from './runtime/output.js';
 let python;
 /** @type {any} py_attn.viewer.Viewer */
 let viewer;
+/** @type {Map<number, any>} py_attn.viewer.files.FileViewer, on the same device */
+const fileViewers = new Map();
+let lastNumber = 0;
 /** @type {ReturnType<typeof createAssets>} */
 let assets;
 /** @type {ReturnType<typeof createOutput>} */
@@ -44,6 +48,7 @@ const worker = {
   /** Asks for a (new) device, and says what there is. @returns {Promise<Info>} */
   async renew() {
     const info = await worker.call('connect', {});
+    for (const number of fileViewers.keys()) renewFileViewer(number);
     const reason = info.webgpu ? '' : whyNoWebGPU() || info.reason;
     return { ...info, reason, versions: { ...info.versions, pyodide: python.version } };
   },
@@ -69,14 +74,17 @@ const worker = {
    * @param {string} method
    * @param {Record<string, any>} payload
    * @param {(...news: any[]) => void} [onProgress]
+   * @param {number} [number] of a file's viewer, in the place of the page's own
    */
-  async call(method, payload, onProgress) {
+  async call(method, payload, onProgress, number) {
     // null would become Python's JsNull; what is absent has its default there.
     const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
     const progress = onProgress && ((/** @type {any[]} */ ...news) => void onProgress(...news));
     try {
-      const result = toPlain(await viewer.call(method, given, progress));
+      const asked = number === undefined ? viewer : fileViewers.get(number);
+      if (!asked) throw new Error('this view is gone');
+      const result = toPlain(await asked.call(method, given, progress));
       return Comlink.transfer(result, transferables(result));
     } catch (error) {
       throw pythonError(error);
@@ -94,11 +102,29 @@ const worker = {
     return worker.call(method, { data: new Uint8Array(await assets.fetch(name)) });
   },
 
+  /** Another viewer, for a file; the number is what `call` wants. */
+  async openFileViewer() {
+    renewFileViewer(++lastNumber);
+    return lastNumber;
+  },
+
+  /** @param {number} number */
+  async closeFileViewer(number) {
+    fileViewers.get(number)?.destroy();
+    fileViewers.delete(number);
+  },
+
   /** Stops downloads. @param {string[]} names */
   cancel(names) {
     for (const name of names) assets.cancel(name);
   },
 };
+
+/** @param {number} number */
+function renewFileViewer(number) {
+  fileViewers.get(number)?.destroy();
+  fileViewers.set(number, python.pyimport('py_attn.viewer.files').FileViewer(viewer));
+}
 
 /** @param {(reason: string) => void} onLost */
 function installBridge(onLost) {

@@ -3,7 +3,7 @@
 /** @param {string} label @param {string} detail @param {string} [type] */
 const word = (label, detail, type = 'function') => ({ label, detail, type });
 
-const MASKING = 'causal=, window=, softcap=, mask=, kv_lengths=';
+const MASKING = 'causal=, window=, softcap=, mask=, kv_lengths=, score_mod=, mask_mod=';
 
 /** @type {Record<string, { label: string, detail: string, type: string }[]>} */
 export const API = {
@@ -19,6 +19,14 @@ export const API = {
     word('KVCache', '(batch, kv_heads, capacity, head_dim, *, dtype=)', 'class'),
     word('request_device', 'await pa.request_device()'),
     word('default_device', '()'),
+    word('where', '(condition, a, b)'),
+    word('exp', '(x)'),
+    word('log', '(x)'),
+    word('tanh', '(x)'),
+    word('sqrt', '(x)'),
+    word('abs', '(x)'),
+    word('minimum', '(a, b)'),
+    word('maximum', '(a, b)'),
     word('reference', 'the float64 numpy oracle', 'namespace'),
     word('models', 'real models', 'namespace'),
     word('onnx', 'the Attention operator of ONNX', 'namespace'),

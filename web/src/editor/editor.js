@@ -4,8 +4,8 @@ import { acceptCompletion, autocompletion } from '@codemirror/autocomplete';
 import { indentWithTab } from '@codemirror/commands';
 import { python, pythonLanguage } from '@codemirror/lang-python';
 import { HighlightStyle, syntaxHighlighting } from '@codemirror/language';
-import { EditorState, Prec } from '@codemirror/state';
-import { EditorView, keymap } from '@codemirror/view';
+import { EditorState, Prec, StateEffect, StateField } from '@codemirror/state';
+import { Decoration, EditorView, keymap } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
 import { basicSetup } from 'codemirror';
 import { API } from './api-words.js';
@@ -42,12 +42,28 @@ function complete(context) {
   return options ? { from: before.from + dot + 1, options, validFor: /^\w*$/u } : null;
 }
 
+const blame = /** @type {import('@codemirror/state').StateEffectType<number | null>} */ (StateEffect.define());
+/** The line that is wrong, until the text changes. */
+const blamed = StateField.define({
+  create: () => Decoration.none,
+  update(lines, transaction) {
+    for (const effect of transaction.effects) {
+      if (!effect.is(blame)) continue;
+      const line = effect.value;
+      if (line === null || line > transaction.state.doc.lines) return Decoration.none;
+      return Decoration.set(Decoration.line({ class: 'cm-blamed' }).range(transaction.state.doc.line(line).from));
+    }
+    return lines.map(transaction.changes);
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
+
 /**
  * @param {HTMLElement} element
  * @param {string} text
- * @param {{ onRun: () => void, onChange: (text: string) => void }} listeners
+ * @param {{ label?: string, onRun: () => void, onChange: (text: string) => void }} options
  */
-export function createEditor(element, text, { onRun, onChange }) {
+export function createEditor(element, text, { label = 'Python code', onRun, onChange }) {
   const view = new EditorView({
     parent: element,
     state: EditorState.create({
@@ -73,8 +89,9 @@ export function createEditor(element, text, { onRun, onChange }) {
         autocompletion({ icons: false }),
         syntaxHighlighting(colors),
         look,
+        blamed,
         EditorView.lineWrapping,
-        EditorView.contentAttributes.of({ 'aria-label': 'Python code', spellcheck: 'false' }),
+        EditorView.contentAttributes.of({ 'aria-label': label, spellcheck: 'false' }),
         EditorView.updateListener.of((update) => update.docChanged && onChange(update.state.doc.toString())),
       ],
     }),
@@ -91,6 +108,11 @@ export function createEditor(element, text, { onRun, onChange }) {
     /** @param {string} given */
     set(given) {
       view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: given } });
+    },
+
+    /** Shows which line is wrong, or that none is. @param {number | null} line from 1 on */
+    markLine(line) {
+      view.dispatch({ effects: blame.of(line) });
     },
 
     focus: () => view.focus(),

@@ -16,6 +16,14 @@ import { formatToken } from '../format.js';
  * @property {{ canvas: HTMLCanvasElement, rows: [number, number], columns: [number, number] } | null} picture
  * @property {number} row @property {number} column of the cursor
  * @property {Theme} theme
+ * @property {string} [background] none on screen, where the panel shows through
+ *
+ * @typedef {Pick<CanvasRenderingContext2D, 'save' | 'restore' | 'translate' | 'rotate' | 'beginPath' | 'moveTo' |
+ *   'lineTo' | 'rect' | 'stroke' | 'clearRect' | 'fillRect' | 'strokeRect' | 'measureText' | 'lineWidth' | 'font' |
+ *   'textAlign' | 'textBaseline' | 'imageSmoothingEnabled'> & {
+ *   fillStyle: any, strokeStyle: any, clip(): void, fillText(text: string, x: number, y: number): void,
+ *   drawImage(image: HTMLCanvasElement, x: number, y: number, width: number, height: number): void }} Pen what
+ *   draws: a canvas' context, or something that does the same elsewhere
  */
 
 const FONT = '12px ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace';
@@ -35,10 +43,14 @@ export function labelRoom(tokens) {
 /** @type {CanvasRenderingContext2D | null} */
 let measuring = null;
 
-/** @param {CanvasRenderingContext2D} context @param {Scene} scene */
+/** @param {Pen} context @param {Scene} scene */
 export function draw(context, scene) {
   const { left, top, side, view, theme } = scene;
   context.clearRect(0, 0, scene.width, top + side + 2);
+  if (scene.background) {
+    context.fillStyle = scene.background;
+    context.fillRect(0, 0, scene.width, scene.width);
+  }
   context.fillStyle = theme.sunken;
   context.fillRect(left, top, side, side);
   context.save();
@@ -55,7 +67,7 @@ export function draw(context, scene) {
   drawLabels(context, scene, view.x, (at) => [at, top - 8, -Math.PI / 2], scene.column);
 }
 
-/** @param {CanvasRenderingContext2D} context @param {Scene} scene */
+/** @param {Pen} context @param {Scene} scene */
 function drawPicture(context, { picture, left, top, side, view, theme }) {
   if (!picture) return;
   const cell = side / view.span;
@@ -83,7 +95,7 @@ function drawPicture(context, { picture, left, top, side, view, theme }) {
   context.stroke();
 }
 
-/** @param {CanvasRenderingContext2D} context @param {Scene} scene */
+/** @param {Pen} context @param {Scene} scene */
 function drawCursor(context, { left, top, side, view, row, column, theme }) {
   const cell = side / view.span;
   const x = left + (column - view.x) * cell;
@@ -101,7 +113,7 @@ function drawCursor(context, { left, top, side, view, row, column, theme }) {
 }
 
 /**
- * @param {CanvasRenderingContext2D} context
+ * @param {Pen} context
  * @param {Scene} scene
  * @param {number} first of the view along this axis
  * @param {(at: number) => [number, number, number]} place x, y and turn of a label whose cell is centred at `at`
@@ -135,7 +147,7 @@ function roundStep(least) {
   }
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} token @param {[number, number, number]} place @param {string} color */
+/** @param {Pen} context @param {string} token @param {[number, number, number]} place @param {string} color */
 function write(context, token, [x, y, turn], color) {
   context.save();
   context.translate(x, y);
@@ -145,7 +157,7 @@ function write(context, token, [x, y, turn], color) {
   context.restore();
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} text */
+/** @param {Pen} context @param {string} text */
 function shorten(context, text) {
   if (context.measureText(text).width <= MAX_LABEL) return text;
   const letters = [...text];

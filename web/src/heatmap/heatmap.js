@@ -45,15 +45,22 @@ export function mountHeatmap(element, { onCursor, onView }) {
   let width = 0;
   let room = 40;
   let frame = 0;
+  /** @type {import('./draw.js').Theme | null} */
+  let theme = null;
 
   const side = () => Math.max(40, width - room - 3);
   const redraw = () => {
     frame ||= requestAnimationFrame(() => {
       frame = 0;
-      if (!width) return;
-      draw(context, { width, left: room, top: room, side: side(), view, tokens, picture, row, column, theme: theme(element) });
+      if (width) draw(context, scene());
     });
   };
+
+  /** @returns {import('./draw.js').Scene} */
+  function scene() {
+    theme ??= readTheme(element);
+    return { width, left: room, top: room, side: side(), view, tokens, picture, row, column, theme };
+  }
 
   function resize() {
     const box = Math.floor(element.clientWidth);
@@ -67,7 +74,8 @@ export function mountHeatmap(element, { onCursor, onView }) {
     redraw();
     onView();
   }
-  new ResizeObserver(resize).observe(element);
+  const sizes = new ResizeObserver(resize);
+  sizes.observe(element);
 
   /** @param {import('./view.js').View} next */
   function setView(next) {
@@ -125,7 +133,7 @@ export function mountHeatmap(element, { onCursor, onView }) {
     'wheel',
     (event) => {
       // A page that scrolls should not get stuck on the map: it zooms once it was chosen, or with Ctrl (as pinching does).
-      if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
+      if (!event.ctrlKey && !event.metaKey && !canvas.matches(':focus')) return;
       const at = place(event);
       if (at.x < 0 || at.y < 0) return;
       event.preventDefault();
@@ -204,17 +212,39 @@ export function mountHeatmap(element, { onCursor, onView }) {
       return { ...visible(view, tokens.length), pixels: Math.floor(side() * Math.min(devicePixelRatio || 1, 2)), width };
     },
 
+    scene,
     zoomBy,
     fit: () => setView(clamp(fit(tokens.length), tokens.length)),
-    redraw,
+
+    /** Draws again in the colours that hold now. */
+    recolor() {
+      theme = null;
+      redraw();
+    },
+
+    destroy() {
+      sizes.disconnect();
+      cancelAnimationFrame(frame);
+      frame = -1; // what comes late draws nothing any more
+    },
   };
 }
 
-/** @param {HTMLElement} element @returns {import('./draw.js').Theme} */
-function theme(element) {
-  const style = getComputedStyle(element);
-  const color = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
-  return {
+/**
+ * The colours that the style sheet has for this place. A custom property is text; only as the value of a real property
+ * is it a colour that a canvas understands.
+ * @param {HTMLElement} element
+ * @returns {import('./draw.js').Theme}
+ */
+function readTheme(element) {
+  const probe = h('span', { hidden: true });
+  element.append(probe);
+  const style = getComputedStyle(probe);
+  const color = (/** @type {string} */ name) => {
+    probe.style.color = `var(--${name})`;
+    return style.color;
+  };
+  const theme = {
     ink: color('ink'),
     muted: color('muted'),
     line: color('line'),
@@ -222,4 +252,6 @@ function theme(element) {
     sunken: color('sunken'),
     surface: color('surface'),
   };
+  probe.remove();
+  return theme;
 }

@@ -13,6 +13,9 @@ const PARTS = /** @type {[Part, string, string][]} */ ([
   ['readback', 'Read-back', 'the output into numpy'],
 ]);
 
+/** @type {import('../types').Measurement[]} */
+const NONE = [];
+
 /**
  * @param {HTMLElement} element
  * @param {import('../api.js').Api} api
@@ -20,7 +23,7 @@ const PARTS = /** @type {[Part, string, string][]} */ ([
  */
 export function mountKernel(element, api, store) {
   const subtitle = h('p', null, 'The layer in focus, run from nothing each time: no upload and no pipeline is kept.');
-  const variant = h('select', { 'aria-label': 'Variant' });
+  const variant = h('select', { 'aria-label': 'Variant', onchange: () => store.set({ variant: variant.value }) });
   const repeats = h(
     'select',
     { 'aria-label': 'Runs' },
@@ -67,11 +70,10 @@ export function mountKernel(element, api, store) {
   );
   const shaderView = mountShader(shader);
 
-  /** @type {Map<string, import('../types').Measurement | null>} */
-  let results = new Map();
   let names = /** @type {string[]} */ ([]);
 
   function draw() {
+    const results = new Map(store.state.timings.map((one) => [one.variant, one]));
     fill(body, names.map((name) => line(name, results.get(name), () => shaderView.show(results.get(name) ?? null))));
   }
 
@@ -79,6 +81,12 @@ export function mountKernel(element, api, store) {
     event.preventDefault();
     void run();
   });
+
+  /** @param {string} name one that this adapter lacks leaves the first choice */
+  function choose(name) {
+    variant.value = name;
+    if (!variant.value) variant.selectedIndex = 0;
+  }
 
   async function run() {
     const { source, layer, sourceNumber } = store.state;
@@ -91,13 +99,11 @@ export function mountKernel(element, api, store) {
         const answer = await api.measure(layer, name, runs, (_, done, total) => {
           note.textContent = `${name}: run ${done + 1} of ${total} …`;
         });
-        if (store.state.sourceNumber !== sourceNumber) return;
-        results.set(name, answer);
-        draw();
+        if (store.state.sourceNumber !== sourceNumber || store.state.layer !== layer) return;
+        store.set({ timings: [...store.state.timings.filter((one) => one.variant !== answer.variant), answer] });
         if (name === wanted[0]) shaderView.show(answer);
+        note.textContent = explain(answer, source, layer);
       }
-      const last = /** @type {import('../types').Measurement} */ (results.get(wanted[wanted.length - 1]));
-      note.textContent = explain(last, source, layer);
     } catch (error) {
       note.textContent = `Could not be run: ${shortError(error)}`;
     } finally {
@@ -108,19 +114,22 @@ export function mountKernel(element, api, store) {
   store.on(['info'], ({ info }) => {
     if (!info) return;
     names = info.variants;
-    results = new Map();
+    store.set({ timings: NONE });
     fill(
       variant,
       names.length > 1 && h('option', { value: 'all' }, 'all variants'),
       names.map((name) => h('option', { value: name }, name)),
     );
+    choose(store.state.variant);
     adapter.textContent = describeAdapter(info);
     draw();
   });
+  store.on(['variant'], (state) => choose(state.variant));
+  store.on(['timings'], draw);
   store.on(['sourceNumber', 'layer'], ({ source, layer }) => {
     if (!source) return;
     start.disabled = false;
-    results = new Map();
+    store.set({ timings: NONE });
     note.textContent = `Layer ${layer + 1}: ${shapeOf(source)}. Press Run.`;
     shaderView.show(null);
     draw();

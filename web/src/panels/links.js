@@ -14,6 +14,7 @@ const SHOWN = 8;
  */
 export function mountLinks(element, api, store) {
   const rows = createRows(api, store);
+  const figure = h('th', { scope: 'col', class: 'number' }, 'Weight');
   const heading = h('h2', null, 'Strongest links');
   const subtitle = h('p', { class: 'links-row' }, ' ');
   const body = h('tbody');
@@ -24,7 +25,7 @@ export function mountLinks(element, api, store) {
     h(
       'thead',
       null,
-      h('tr', null, h('th', { scope: 'col' }, 'Key'), h('th', { scope: 'col', class: 'number' }, 'Weight')),
+      h('tr', null, h('th', { scope: 'col' }, 'Key'), figure),
     ),
     body,
   );
@@ -37,16 +38,18 @@ export function mountLinks(element, api, store) {
   let timer;
 
   function update() {
-    const { source, query } = store.state;
+    const { source, query, style } = store.state;
     if (!source) return;
+    const shares = style.show === 'gradient';
     const known = rows.peek();
     if (!known) {
       rows.ask(update);
       return;
     }
     const { links } = known;
-    fill(subtitle, tokenMark(source.tokens[query], query), ` at position ${query} attends to`);
-    const top = links[0]?.weight || 1;
+    figure.textContent = shares ? 'Share of the output' : 'Weight';
+    fill(subtitle, tokenMark(source.tokens[query], query), ` at position ${query} ${shares ? 'gets its output from' : 'attends to'}`);
+    const top = Math.abs(links[0]?.weight) || 1;
     fill(
       body,
       Array.from({ length: SHOWN }, (_, i) => {
@@ -55,34 +58,36 @@ export function mountLinks(element, api, store) {
         const row = line(
           h('button', { type: 'button', class: 'link', onclick: () => store.set({ key: link.key }) }, tokenMark(source.tokens[link.key], link.key), String(link.key) !== source.tokens[link.key] && h('span', { class: 'muted small' }, ` ${link.key}`)),
           formatWeight(link.weight),
-          link.weight / top,
+          Math.abs(link.weight) / top,
+          link.weight < 0,
         );
         return row;
       }),
     );
     const sum = links.reduce((total, { weight }) => total + weight, 0);
-    const others = known.weights.reduce((count, weight) => count + Number(weight > 0), 0) - links.length;
+    const others = known.weights.reduce((count, weight) => count + Number(weight !== 0), 0) - links.length;
     rest.textContent = !links.length
       ? 'This row may see nothing: its weights are all zero.'
       : others > 0
-        ? `Together ${(100 * sum).toFixed(1)} % of the row; the rest is spread over ${others} more keys.`
+        ? `Together ${(100 * sum).toFixed(1)} % of the ${shares ? 'output' : 'row'}; the rest is spread over ${others} more keys.`
         : 'These are all that the row sees.';
     clearTimeout(timer);
     // Spoken once the cursor rests, not at every cell on the way.
     timer = setTimeout(() => {
       const said = links.slice(0, 3).map((link) => `${source.tokens[link.key]} ${formatWeight(link.weight)}`);
-      spoken.textContent = `${source.tokens[query]} attends to ${said.join(', ')}`;
+      spoken.textContent = `${source.tokens[query]} ${shares ? 'gets its output from' : 'attends to'} ${said.join(', ')}`;
     }, 500);
   }
 
-  store.on(['sourceNumber', 'layer', 'head', 'query'], update);
+  store.on(['sourceNumber', 'edit', 'layer', 'head', 'query', 'style'], update);
+  return { destroy: () => clearTimeout(timer) };
 }
 
-/** @param {Node | null} key @param {string | null} weight @param {number} [share] */
-function line(key, weight, share = 0) {
+/** @param {Node | null} key @param {string | null} weight @param {number} [share] @param {boolean} [against] */
+function line(key, weight, share = 0, against = false) {
   return h(
     'tr',
-    { style: { '--share': share } },
+    { style: { '--share': share }, class: against ? 'against' : '' },
     h('td', null, key ?? ' '),
     h('td', { class: 'number' }, weight ?? ' '),
   );

@@ -105,7 +105,7 @@ export function mountOverview(element, api, store) {
       }
       grid.setAttribute('aria-busy', 'false');
       const elapsed = formatTime(1000 * (performance.now() - begun));
-      summary.textContent = `${describe(source)} ${elapsed} for all maps, ${engineName(source.engine, store.state.info)}${step > 1 ? `, from one of every ${step} rows` : ''}.`;
+      summary.textContent = `${describe(source)} ${elapsed} for all maps, ${engineName(source, store.state.info)}${step > 1 ? `, from one of every ${step} rows` : ''}.`;
       performance.mark('py-attn:maps');
       element.dataset.painted = String(sourceNumber);
     },
@@ -121,7 +121,7 @@ export function mountOverview(element, api, store) {
     summary.textContent = describe(state.source);
     load(state);
   });
-  store.on(['style'], load);
+  store.on(['style', 'edit'], load);
   store.on(['layer', 'head'], mark);
   build({ ...EMPTY });
 }
@@ -146,8 +146,9 @@ function describe({ layers, heads, length }) {
   return `${what} × ${heads === 1 ? '1 head' : `${heads} heads`}, each ${formatCount(length)} × ${formatCount(length)} weights.`;
 }
 
-/** @param {string} engine @param {import('../runtime/client.js').Info | null} info */
-function engineName(engine, info) {
+/** @param {import('../types').SourceInfo} source @param {import('../runtime/client.js').Info | null} info */
+function engineName({ kind, engine }, info) {
+  if (kind === 'weights') return 'as they were given';
   if (engine !== 'webgpu') return 'by the numpy reference';
   return info?.software ? 'by WGSL on a software adapter' : 'by WGSL on the GPU';
 }

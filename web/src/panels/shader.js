@@ -29,6 +29,7 @@ export function mountShader(element) {
   function show(m) {
     wgsl = m?.wgsl ?? '';
     copy.disabled = !wgsl;
+    element.dataset.empty = String(!wgsl);
     if (!m || !wgsl) {
       title.textContent = 'WGSL';
       fill(constants);

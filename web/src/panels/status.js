@@ -3,7 +3,7 @@
 import { fill, h } from '../dom.js';
 import { formatBytes } from '../format.js';
 
-const STAGES = /** @type {const} */ ({
+export const STAGES = /** @type {const} */ ({
   download: 'Downloading Python, numpy and py-attn',
   python: 'Starting Python',
   packages: 'Installing packages',

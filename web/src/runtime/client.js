@@ -70,6 +70,19 @@ export class Runtime extends EventTarget {
     return this.#ask(this.#remote.open(method, name));
   }
 
+  /** Another viewer in the same Python, for a file and on the same device. */
+  async openFileViewer() {
+    await this.ready;
+    /** @type {number} */
+    const number = await this.#ask(this.#remote.openFileViewer());
+    return {
+      /** @type {import('../api.js').Call} */
+      call: (method, payload = {}, onProgress) =>
+        this.#ask(this.#remote.call(method, payload, onProgress && Comlink.proxy(onProgress), number)),
+      close: () => void this.#remote.closeFileViewer(number),
+    };
+  }
+
   /** @param {string[]} names */
   cancel(names) {
     void this.#remote.cancel(names);
@@ -84,12 +97,17 @@ export class Runtime extends EventTarget {
     return info;
   }
 
-  /** Ends Python wherever it is, and starts it afresh: variables are gone, downloads come from the cache. */
-  restart() {
+  /** Ends Python wherever it is. */
+  end() {
     this.#worker.terminate();
     const error = new StoppedError('Python was stopped.');
     for (const reject of [...this.#waiting]) reject(error);
     this.info = null;
+  }
+
+  /** Ends Python and starts it afresh: variables are gone, downloads come from the cache. */
+  restart() {
+    this.end();
     [this.#worker, this.#remote, this.ready] = this.#start();
     this.dispatchEvent(new Event('stopped'));
     return this.ready;

@@ -1,0 +1,143 @@
+"""Clocks: warm-up, medians of GPU time in one pass, wall time per call.
+
+GPU time comes from two timestamps around one compute pass that holds many calls, divided by their number:
+what lies between calls counts, and a browser that rounds timestamps to 100 µs hardly matters. Where there are
+no timestamps the wall clock serves, on passes long enough for its messages not to matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from statistics import median
+
+from py_attn.gpu.device import Device
+from py_attn.gpu.program import Program
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to measure: microseconds of one pass, seconds of warm-up and of all passes, passes at most."""
+
+    pass_us: float
+    warm_s: float
+    total_s: float
+    passes: int
+
+
+#: A GPU's clock falls within milliseconds of idleness, so each figure begins with work of the same kind.
+HARDWARE = Budget(pass_us=4_000, warm_s=0.35, total_s=0.6, passes=25)
+SOFTWARE = Budget(pass_us=40_000, warm_s=0.05, total_s=0.9, passes=7)
+
+
+def budget(device: Device) -> Budget:
+    """The budget for this kind of adapter."""
+    return SOFTWARE if device.info.software else HARDWARE
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Medians over passes, in microseconds per call."""
+
+    gpu_us: float
+    low_us: float
+    high_us: float
+    calls: int
+    passes: int
+    timestamps: bool
+
+
+async def pass_us(program: Program) -> tuple[float, bool]:
+    """One run of the program in one pass: microseconds, and whether the GPU's clock told them."""
+    clock = await program.time()
+    return (clock.wall_us, False) if clock.gpu_us is None else (clock.gpu_us, True)
+
+
+async def gpu_time(device: Device, call: Callable[[int], object], *, calls: int | None = None) -> Sample:
+    """Time ``call(n)`` on the GPU, n counting up so that inputs can rotate.
+
+    Parameters
+    ----------
+    call : callable
+        Records one call; what it returns is kept until the program is.
+    calls : int, optional
+        Calls in a pass; as many as fill the budget's pass unless given.
+    """
+    limits = budget(device)
+    if calls is None:
+        one = await _probe(device, call)
+        calls = max(1, min(64, round(limits.pass_us / max(one, 1.0))))
+    program = recorded(device, call, calls)
+    try:
+        samples, timestamps = [], True
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < limits.warm_s or not samples:
+            samples.append((await pass_us(program))[0])
+        samples.clear()
+        begun = time.perf_counter()
+        while len(samples) < limits.passes:
+            us, timestamps = await pass_us(program)
+            samples.append(us / calls)
+            if time.perf_counter() - begun > limits.total_s and len(samples) >= 3:
+                break
+    finally:
+        program.destroy()
+    ordered = sorted(samples)
+    low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
+    return Sample(median(samples), low, high, calls, len(samples), timestamps)
+
+
+def recorded(device: Device, call: Callable[[int], object], calls: int) -> Program:
+    """A program of ``calls`` calls."""
+    with device.record() as program:
+        for n in range(calls):
+            call(n)
+    return program
+
+
+async def _probe(device: Device, call: Callable[[int], object]) -> float:
+    """Roughly how long one call takes; it also compiles and touches all memory."""
+    program = recorded(device, call, 1)
+    try:
+        await pass_us(program)
+        return min([(await pass_us(program))[0] for _ in range(2)])
+    finally:
+        program.destroy()
+
+
+@dataclass(frozen=True)
+class Wall:
+    """Wall time of one call, in microseconds: alone, and each of many in a row."""
+
+    alone_us: float
+    row_us: float
+    calls: int
+
+
+async def wall_time(
+    call: Callable[[int], object], finish: Callable[[], Awaitable[object]], *, seconds: float, most: int = 200
+) -> Wall:
+    """What a user waits for: from the call until the GPU is done with it.
+
+    The peers are measured by the same steps (``wallTime`` in ``web/src/bench/clocks.js``): calls to warm up,
+    calls each waited for by itself, then calls in a row with one wait at their end.
+    """
+    for n in range(3):
+        call(n)
+    await finish()
+    alone, begun = [], time.perf_counter()
+    while len(alone) < 3 or (time.perf_counter() - begun < seconds and len(alone) < 30):
+        start = time.perf_counter()
+        call(len(alone))
+        await finish()
+        alone.append(time.perf_counter() - start)
+    calls = max(2, min(most, round(seconds / 3 / median(alone))))
+    rows = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for n in range(calls):
+            call(n)
+        await finish()
+        rows.append((time.perf_counter() - start) / calls)
+    return Wall(1e6 * median(alone), 1e6 * median(rows), calls)

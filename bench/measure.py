@@ -1,0 +1,186 @@
+"""What the page asks for, step by step: ``ceilings``, ``workloads``, ``measure``, ``processor``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import py_attn as pa
+from bench import ceilings as _ceilings
+from bench.clocks import gpu_time, recorded, wall_time
+from bench.runs import Check, Options, Run
+from bench.workloads import Workload, workloads
+from py_attn.kernels import attention as _attention
+
+_ULPS = 4 * float(np.finfo(np.float32).eps)
+#: What quantised caches lose: relative mean square error of the output that is still right.
+_QUANTISED_LOSS = 0.04
+
+
+async def ceilings() -> dict[str, Any]:
+    """The adapter's ceilings."""
+    return await _ceilings.ceilings(pa.default_device())
+
+
+def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
+    """The workloads as plain data; ``matrix`` only where the adapter has what it needs."""
+    features = pa.default_device().info.features
+    matrix = {"shader-f16", "chromium-experimental-subgroup-matrix"} <= features
+    return [w.plain() for w in workloads(size, only) if w.variant != "matrix" or matrix or only]
+
+
+async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Check a workload, then time it.
+
+    Parameters
+    ----------
+    options : dict
+        ``variant``; ``tile``: fields of the tile to replace, as JSON; ``splits``; ``naive``, ``wall``,
+        ``samples``: whether to time the naive kernel, measure wall times, and give the reference's rows.
+
+    Returns
+    -------
+    dict
+        ``gpu_us`` with quartiles, ``rate`` (TFLOP/s, or GB/s of the cache for decode), ``naive_us``,
+        ``wall`` {"alone_us", "row_us"}, ``replay`` likewise for a recorded program, ``error``, ``bound``,
+        ``ok``, ``sets``, and ``expected`` (rows of the reference, for the peers).
+    """
+    device = pa.default_device()
+    (workload,) = workloads(size, [name])
+    asked = Options(options.get("variant") or "", options.get("splits"))
+    with _tile_replaced(options.get("tile")):
+        begun = time.perf_counter()
+        run = Run(device, workload, asked)
+        await device.synchronize()
+        made = time.perf_counter()
+        try:
+            check = await run.check()
+            checked = time.perf_counter()
+            result = {
+                **_verdict(workload, check),
+                "name": name,
+                "sets": run.sets,
+                "make_s": made - begun,
+                "check_s": checked - made,
+                **await _times(run, options),
+            }
+            if options.get("samples") and workload.kind in ("attention", "decode"):
+                result["expected"] = [row.tolist() for row in check.exact]
+                result["rows"] = [list(row) for row in run.rows()]
+        finally:
+            run.destroy()
+            await device.synchronize()
+    return result
+
+
+async def _times(run: Run, options: dict[str, Any]) -> dict[str, Any]:
+    device, workload = run.device, run.workload
+    with device.timer() as timer:
+        run.call(0)
+    dispatches = await timer.results()
+    sample = await gpu_time(device, run.call)
+    found: dict[str, Any] = {
+        "gpu_us": sample.gpu_us,
+        "low_us": sample.low_us,
+        "high_us": sample.high_us,
+        "calls": sample.calls,
+        "passes": sample.passes,
+        "clock": "gpu" if sample.timestamps else "wall",
+        "rate": _rate(workload, sample.gpu_us),
+        "ran": [f"{row.kernel}/{row.variant}" for row in dispatches],
+        "tile": _tile_text(dispatches[0].shader.constants),
+    }
+    if options.get("naive", True) and run.has_naive:
+        naive = await gpu_time(device, run.naive)
+        found["naive_us"] = naive.gpu_us
+    if options.get("wall", True):
+        seconds = 0.6 if device.info.software else 0.4
+        wall = await wall_time(run.call, device.synchronize, seconds=seconds)
+        found["wall"] = dataclasses.asdict(wall)
+        programs = [recorded(device, lambda _, n=n: run.call(n), 1) for n in range(run.sets)]
+        replay = await wall_time(
+            lambda n: programs[n % run.sets].submit(), device.synchronize, seconds=seconds
+        )
+        for program in programs:
+            program.destroy()
+        found["replay"] = dataclasses.asdict(replay)
+    return found
+
+
+def _rate(workload: Workload, us: float) -> float:
+    if workload.kind == "decode":
+        return workload.cache_bytes / us / 1e3
+    return workload.flops / us / 1e6
+
+
+def _verdict(workload: Workload, check: Check) -> dict[str, Any]:
+    """The largest error over the sampled rows, and whether it is within the bound of the design."""
+    got, exact, single = (np.concatenate([np.ravel(x) for x in part]) for part in dataclasses.astuple(check))
+    error, plain = np.abs(got - exact).max(), np.abs(single - exact).max()
+    if workload.dtype.startswith("turboquant"):
+        loss = float(((got - exact) ** 2).mean() / (exact**2).mean())
+        return {
+            "error": loss,
+            "bound": _QUANTISED_LOSS,
+            "ok": loss <= _QUANTISED_LOSS,
+            "error_is": "relative",
+        }
+    bound = 2 * plain + _ULPS * np.abs(exact).max()
+    if workload.dtype == "float16" and workload.kind == "attention":
+        # The output is stored as float16, and the matrix variant rounds the probabilities to it.
+        bound += 2**-10 * np.abs(exact).max()
+    return {"error": float(error), "bound": float(bound), "ok": bool(error <= bound), "error_is": "absolute"}
+
+
+def _tile_text(constants: Any) -> str:
+    names = ("TX", "BQ", "BK", "ROWS", "DEPTH4", "VALUE_KEYS", "WORKGROUP")
+    return " ".join(f"{name}={constants[name]}" for name in names if name in constants)
+
+
+@contextlib.contextmanager
+def _tile_replaced(tile: str | None) -> Iterator[None]:
+    """Experiments: every tile that is chosen gets these fields."""
+    if not tile:
+        yield
+        return
+    fields, choose = json.loads(tile), _attention.choose_tile
+
+    def chosen(*args: Any, **keywords: Any) -> Any:
+        found = choose(*args, **keywords)
+        return dataclasses.replace(found, **fields) if found else None
+
+    with mock.patch.object(_attention, "choose_tile", chosen):
+        yield
+
+
+async def processor() -> dict[str, float]:
+    """What Python and JavaScript take for a call before the GPU gets it, in microseconds."""
+    device = pa.default_device()
+    tensor = device.tensor(np.ones((1, 1, 4, 4), np.float32))
+    calls = []
+    for _ in range(30):
+        begun = time.perf_counter()
+        for _ in range(20):
+            pa.attention(tensor, tensor, tensor)
+            device.flush()
+        calls.append((time.perf_counter() - begun) / 20)
+        await device.synchronize()
+    with device.record() as program:
+        for _ in range(300):
+            pa.attention(tensor, tensor, tensor)
+    submits = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        program.submit()
+        submits.append(time.perf_counter() - begun)
+        await device.synchronize()
+    program.destroy()
+    return {"call_us": 1e6 * median(calls), "submit_300_us": 1e6 * median(submits)}

@@ -1,0 +1,248 @@
+"""<py-attn> on a plain page: several elements, one worker, events, properties, errors, light and dark."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from e2e.conftest import Watch
+from py_attn import reference
+
+READY_MS = 90_000
+RNG = np.random.default_rng(5)
+PLAIN = {name: RNG.standard_normal((2, 1, 3, 9, 8)).astype(np.float32) for name in ("query", "key")}
+TOKENS = [*"abcdefgh", "<b>"]
+
+#: A page with its own idea of how everything should look, and with elements further down than anybody sees.
+HTML = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Somebody's page</title>
+<style>
+  html { font-size: 10px } body { margin: 20px; font: 2rem serif; color: blue; background: %s }
+  * { letter-spacing: 3px } h2 { color: lime; text-transform: uppercase } section { display: flex }
+</style>
+<script>
+  window.told = [];
+  for (const name of ["ready", "selection", "timings", "error"])
+    addEventListener(`py-attn-${name}`, ({ target, detail }) => told.push([name, target.id, detail]));
+</script>
+<script type="module" src="../py-attn.js"></script>
+<p>Text before.</p>
+<py-attn id="sample" src="../sample/minilm.npz" layer="5" head="11" query="9" key="2"></py-attn>
+<div style="max-width: 380px">
+  <py-attn id="plain" src="plain.npz" layer="1" head="99" scale="log"></py-attn>
+</div>
+<div style="height: 3000px"></div>
+<py-attn id="below" src="weights.npz" theme="dark"></py-attn>
+</html>"""
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def serve(context, site_url, background="white"):
+    """Answer for a folder beside the site's files."""
+    weights = np.tril(np.ones((6, 6))) / np.arange(1, 7)[:, None]
+    files = {
+        "plain.npz": npz(
+            **PLAIN, tokens=np.array(TOKENS), causal=np.array(True), title=np.array("Nine letters")
+        ),
+        "weights.npz": npz(weights=weights, tokens=np.array(list("uvwxyz"))),
+        "nan.npz": npz(query=np.full((3, 2), np.nan), key=np.ones((3, 2))),
+        "long.npz": npz(query=np.zeros((100_000, 1)), key=np.zeros((100_000, 1))),
+        "other.npz": npz(a=np.ones(1)),
+        "plain.html": (HTML % background).encode(),
+    }
+
+    def answer(route):
+        name = route.request.url.split("?")[0].rsplit("/", 1)[1]
+        if name in files:
+            route.fulfill(
+                body=files[name], content_type="text/html" if name.endswith("html") else "application/zip"
+            )
+        else:
+            route.fulfill(status=404, body="no")
+
+    context.route(f"{site_url}there/**", answer)
+    return f"{site_url}there/plain.html"
+
+
+def told(page, name, element):
+    return [detail for kind, who, detail in page.evaluate("window.told") if (kind, who) == (name, element)]
+
+
+@pytest.fixture(scope="module")
+def shown(browser, site_url):
+    """One page for most tests, in the light."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="light")
+    watch = Watch()
+    watch.attach(context)
+    page = context.new_page()
+    page.goto(serve(context, site_url))
+    page.locator("#sample .painted").nth(71).wait_for(timeout=READY_MS)
+    page.locator("#plain .painted").nth(5).wait_for()
+    yield page
+    context.close()
+    watch.check(("Failed to load resource",))
+
+
+def test_several_elements_share_one_worker(shown, artifacts):
+    assert [worker.url.split("/")[-1][:6] for worker in shown.workers] == ["worker"]
+    expect(shown.locator("#sample h2").nth(1)).to_have_text("Layer 6, head 12")
+    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.4744")
+    expect(shown.locator("#plain h2").nth(1)).to_have_text("Layer 2, head 3")  # of 99 the last there is
+    expect(shown.locator("#plain .shell-title")).to_have_text("Nine letters")
+    expect(shown.locator("#plain .heatmap-box")).to_have_attribute("data-shown", "1/1/2")
+    shown.screenshot(path=artifacts / "element-light.png", full_page=True)
+
+
+def test_the_page_s_own_style_stays_outside(shown):
+    look = (
+        "one => ['color', 'textTransform', 'letterSpacing', 'fontSize'].map((n) => getComputedStyle(one)[n])"
+    )
+    assert shown.locator("#sample h2").first.evaluate(look) == [
+        "rgb(26, 24, 32)",
+        "none",
+        "-0.165px",
+        "16.5px",
+    ]
+
+
+def test_what_nobody_sees_loads_nothing(shown, artifacts):
+    requests = []
+    shown.on("request", lambda request: requests.append(request.url.rsplit("/", 1)[1]))
+    below = shown.locator("#below")
+    assert below.evaluate("one => one.shadowRoot.querySelector('.py-attn')") is None
+    below.scroll_into_view_if_needed()
+    below.locator(".painted").wait_for()
+    assert requests == ["weights.npz"]
+    expect(below.locator(".card.kernel")).to_be_hidden()
+    expect(below.locator(".inspector .weight")).to_have_text("1.0000")
+    assert (
+        below.locator(".card").first.evaluate("one => getComputedStyle(one).backgroundColor")
+        == "rgb(23, 21, 29)"
+    )
+    assert len(shown.workers) == 1
+    below.screenshot(path=artifacts / "element-dark.png")
+    shown.locator("#plain").scroll_into_view_if_needed()
+
+
+def test_attributes_and_properties_lead_and_events_tell(shown):
+    plain = shown.locator("#plain")
+    assert told(shown, "ready", "plain") == [{"layers": 2, "heads": 3, "tokens": TOKENS}]
+    plain.evaluate("one => { one.setAttribute('layer', 0); one.head = 1; one.selection = [4, 3]; }")
+    expect(plain.locator("h2").nth(1)).to_have_text("Layer 1, head 2")
+    expect(plain.locator(".inspector")).to_contain_text("e")
+    exact = reference.attention_weights(PLAIN["query"][0], PLAIN["key"][0], causal=True)[0, 1, 4, 3]
+    expect(plain.locator(".inspector .weight")).to_have_text(f"{exact:.4f}")
+    plain.get_by_role("gridcell", name="Layer 2, head 1", exact=True).click()
+    shown.wait_for_function("document.querySelector('#plain').layer === 1")
+    assert plain.evaluate("one => [one.head, one.selection, one.tokens.at(-1)]") == [0, [4, 3], "<b>"]
+    shown.wait_for_timeout(50)
+    assert told(shown, "selection", "plain")[-1] == {
+        "layer": 1,
+        "head": 0,
+        "query": 4,
+        "key": 3,
+        "tokens": ["e", "d"],
+    }
+    assert told(shown, "selection", "below") == []
+
+
+def test_timings_are_told(shown):
+    plain = shown.locator("#plain")
+    plain.get_by_label("Variant").select_option("naive")
+    plain.get_by_label("Runs").select_option("3")
+    plain.get_by_role("button", name="Run").click()
+    expect(plain.locator(".kernel-note")).to_contain_text("Medians of 3 runs", timeout=60_000)
+    (timings,) = told(shown, "timings", "plain")
+    assert [(one["variant"], one["ok"]) for one in timings["timings"]] == [("naive", True)]
+    assert plain.evaluate("one => one.timings.length") == 1
+
+
+def test_a_map_is_saved_as_picture_drawing_and_figures(shown):
+    plain = shown.locator("#plain")
+    plain.evaluate("one => { one.layer = 1; one.head = 2; }")
+    expect(plain.locator(".heatmap-box")).to_have_attribute("data-shown", "1/1/2")
+    files = {}
+    for name in ("PNG", "SVG", "JSON"):
+        plain.get_by_label("Save what is shown").click()
+        with shown.expect_download() as download:
+            plain.get_by_role("button", name=name).click()
+        assert download.value.suggested_filename == f"attention-layer2-head3.{name.lower()}"
+        files[name] = download.value.path().read_bytes()
+    assert files["PNG"].startswith(b"\x89PNG")
+    assert files["SVG"].count(b"<text") == 2 * len(TOKENS)
+    assert b"&#60;b&#62;" in files["SVG"]
+    saved = json.loads(files["JSON"])
+    exact = reference.attention_weights(PLAIN["query"][1], PLAIN["key"][1], causal=True)[0, 2]
+    np.testing.assert_allclose(saved["weights"], exact, atol=1e-6)
+    assert (saved["layer"], saved["head"], saved["tokens"]) == (1, 2, TOKENS)
+    assert plain.evaluate("one => one.export('png').then((blob) => blob.type)") == "image/png"
+
+
+def test_wrong_files_are_refused_and_the_next_one_is_shown(shown):
+    plain = shown.locator("#plain")
+    words = plain.locator(".shell-words")
+    for name, message in (
+        ("nan.npz", "query: expected finite numbers, got NaN at"),
+        ("long.npz", "expected 1 to 32,768 tokens, got 100,000"),
+        ("other.npz", "array 'query' is missing"),
+        ("plain.html", "expected an .npz file"),
+        ("missing.npz", "The server answered 404"),
+    ):
+        plain.evaluate("(one, src) => { one.src = src; }", name)
+        expect(words).to_contain_text(message)
+        expect(plain.locator(".card")).to_have_count(0)
+    assert len(told(shown, "error", "plain")) == 5
+    plain.evaluate("one => { one.src = 'plain.npz'; }")
+    plain.locator(".painted").nth(5).wait_for()
+    expect(words).to_be_hidden()
+
+
+def test_nothing_scrolls_sideways_in_a_narrow_column(shown):
+    for width in (1200, 390):
+        shown.set_viewport_size({"width": width, "height": 900})
+        shown.wait_for_timeout(200)
+        assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    shown.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_elements_come_and_go_and_the_worker_stays_while_one_is_there(shown):
+    plain = shown.locator("#plain")
+    shown.evaluate("scrollTo(0, 0)")
+    for i in range(10):
+        shown.evaluate(
+            """(id) => {
+                document.querySelector('.extra')?.remove();
+                const one = Object.assign(document.createElement('py-attn'), { src: 'plain.npz', id });
+                one.className = 'extra';
+                document.body.prepend(one);
+            }""",
+            f"extra{i}",
+        )
+        shown.wait_for_function(
+            "(id) => told.some(([kind, who]) => kind === 'ready' && who === id)", arg=f"extra{i}"
+        )
+    shown.evaluate("document.querySelector('.extra').remove()")
+    shown.evaluate("document.body.prepend(document.querySelector('#plain'))")  # moved, not taken away
+    assert len(shown.workers) == 1
+    expect(plain.locator(".painted")).to_have_count(6)
+    assert len(told(shown, "ready", "plain")) == 2
+
+
+def test_the_dark_of_a_page_is_followed(shown):
+    card = shown.locator("#sample .card").first
+    color = "one => getComputedStyle(one).backgroundColor"
+    light = card.evaluate(color)
+    shown.evaluate("document.body.classList.add('dark')")
+    shown.wait_for_function(
+        "(light) => getComputedStyle(document.querySelector('#sample').shadowRoot"
+        ".querySelector('.card')).backgroundColor !== light",
+        arg=light,
+    )
+    shown.evaluate("document.body.classList.remove('dark')")
+    expect(card).to_have_css("background-color", light)

@@ -1,0 +1,336 @@
+"""ONNX graphs of elementwise operators as functions of one element, to be traced into a kernel.
+
+FlexAttention's ``score_mod`` and ``prob_mod`` are such graphs: a tensor of scores goes in, one of the same
+shape comes out. Here each value of the graph is an :class:`Array`, which knows its shape and how to give
+the element at some indices; the indices may be traced values, numbers or numpy arrays. The graph comes as
+protobuf bytes or as an object of the ``onnx`` package, which is not needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from py_attn import mods
+from py_attn.onnx_protobuf import Graph, Node, read_graph
+
+Table = Callable[[npt.NDArray[Any]], Any]
+
+# onnx.TensorProto's numbers of the types that a Cast may go to.
+_FLOAT, _INT, _BOOL = (1, 10, 11, 16), (6, 7), 9
+
+
+@dataclass(slots=True)
+class Array:
+    """A value of the graph: its shape, and its element at given indices; ``known`` where it is constant."""
+
+    shape: tuple[int, ...]
+    at: Callable[[Sequence[Any]], Any]
+    known: npt.NDArray[Any] | None = None
+
+
+def graph_function(
+    name: str, graph: Any, shape: tuple[int, int, int, int], table: Table
+) -> Callable[..., Any]:
+    """The graph as ``function(element, b, h, q_idx, kv_idx)`` for a tensor of ``shape`` [B, Hq, Sq, Sk].
+
+    Parameters
+    ----------
+    name : str
+        What errors call the graph.
+    graph : GraphProto or bytes
+    shape : tuple of int
+    table : callable
+        Makes of a constant array what traced indices look up: ``device.tensor`` or, for the reference,
+        nothing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When it is no graph of one input and output, or has an operator that is not elementwise or not known.
+    """
+    read = graph if isinstance(graph, Graph) else read_graph(name, graph)
+    tables: dict[int, Any] = {}
+
+    def looked_up(array: npt.NDArray[Any]) -> Any:
+        # One upload for however many places look it up; the graph keeps the array alive.
+        if id(array) not in tables:
+            tables[id(array)] = (array, table(array))
+        return tables[id(array)][1]
+
+    def function(element: Any, *place: Any) -> Any:
+        def score_at(index: Sequence[Any]) -> Any:
+            if any(i is not p and n != 1 for i, p, n in zip(index, place, shape, strict=True)):
+                raise ValueError("expected a graph that treats every element by itself")
+            return element
+
+        values = {key: _constant_array(array, looked_up) for key, array in read.constants.items()}
+        values[read.inputs[0]] = Array(shape, score_at)
+        for node in read.nodes:
+            if node.op not in _OPERATORS:
+                known = ", ".join(sorted(_OPERATORS))
+                raise ValueError(f"{name}: the operator {node.op} cannot be traced; there are {known}")
+            missing = [i for i in node.inputs if i and i not in values]
+            if missing:
+                raise ValueError(f"{name}: {node.op} takes {missing[0]!r}, which the graph does not define")
+            inputs = [values[i] for i in node.inputs if i]
+            try:
+                values[node.outputs[0]] = _OPERATORS[node.op](node, inputs, looked_up)
+            except (ValueError, IndexError, KeyError) as error:
+                raise ValueError(f"{name}: {node.op}: {error}") from None
+        if read.outputs[0] not in values:
+            raise ValueError(f"{name}: the graph does not define its output {read.outputs[0]!r}")
+        result = values[read.outputs[0]]
+        wide = (1,) * (4 - len(result.shape)) + result.shape
+        if len(wide) > 4 or any(n not in (1, m) for n, m in zip(wide, shape, strict=True)):
+            raise ValueError(f"{name}: expected an output of shape {list(shape)}, got {list(result.shape)}")
+        try:
+            return _element(result, place)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+    return function
+
+
+def _element(array: Array, index: Sequence[Any]) -> Any:
+    """The element that broadcasting puts at ``index``."""
+    own = index[len(index) - len(array.shape) :]
+    return array.at([0 if n == 1 else i for n, i in zip(array.shape, own, strict=True)])
+
+
+def _constant_array(array: npt.NDArray[Any], table: Table) -> Array:
+    if array.size == 1:
+        number = array.item()
+        return Array(array.shape, lambda _: number, array)
+    return Array(array.shape, lambda index: _look_up(array, table, index), array)
+
+
+def _look_up(array: npt.NDArray[Any], table: Table, index: Sequence[Any]) -> Any:
+    if all(isinstance(i, int) for i in index):
+        return array[tuple(index)].item()
+    return table(array)[tuple(index)]
+
+
+def _elementwise(function: Callable[..., Any]) -> Callable[[Node, list[Array], Table], Array]:
+    def make(_: Node, inputs: list[Array], table: Table) -> Array:
+        shape = np.broadcast_shapes(*(x.shape for x in inputs))
+        if all(x.known is not None and x.known.size <= 4 for x in inputs):
+            # Shapes and other small numbers are worked out at once.
+            return _constant_array(np.asarray(function(*(x.known for x in inputs))), table)
+        return Array(shape, lambda index: function(*(_element(x, index) for x in inputs)))
+
+    return make
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """Division; that of integers rounds towards zero."""
+    if _is_integer(a) and _is_integer(b):
+        size = mods.absolute(a) // mods.absolute(b)
+        return mods.where((a < 0) ^ (b < 0), -size, size)
+    return a / b
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, mods.Traced):
+        return value.kind == "i32"
+    return np.asarray(value).dtype.kind in "iu"
+
+
+def _cast(node: Node, inputs: list[Array], table: Table) -> Array:
+    to = node.attributes.get("to", 1)
+
+    def convert(value: Any) -> Any:
+        traced = isinstance(value, mods.Traced)
+        kind = value.kind if traced else {"b": "bool", "f": "f32"}.get(np.asarray(value).dtype.kind, "i32")
+        if to in _FLOAT:
+            return value if kind == "f32" else mods.where(value, 1.0, 0.0) if kind == "bool" else value * 1.0
+        if to == _BOOL:
+            return value if kind == "bool" else value != 0
+        if to in _INT and kind != "f32":
+            return mods.where(value, 1, 0) if kind == "bool" else value
+        if to in _INT and not traced:
+            return np.trunc(value).astype(np.int64)
+        raise ValueError(f"a Cast from {kind} to data type {to} cannot be traced")
+
+    return _elementwise(convert)(node, inputs, table)
+
+
+def _mod(node: Node, inputs: list[Array], table: Table) -> Array:
+    if node.attributes.get("fmod"):
+        raise ValueError("fmod=1 cannot be traced; there is the remainder with the divisor's sign")
+    return _elementwise(lambda a, b: a % b)(node, inputs, table)
+
+
+def _clip(node: Node, inputs: list[Array], table: Table) -> Array:
+    def clip(x: Any, *sides: Any) -> Any:
+        low = mods.maximum(x, sides[0]) if sides else x
+        return mods.minimum(low, sides[1]) if len(sides) > 1 else low
+
+    return _elementwise(clip)(node, inputs, table)
+
+
+def _extreme(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def reduce(first: Any, *others: Any) -> Any:
+        for other in others:
+            first = function(first, other)
+        return first
+
+    return reduce
+
+
+def _known(array: Array, what: str) -> npt.NDArray[Any]:
+    if array.known is None:
+        raise ValueError(f"expected {what} that is constant")
+    return array.known
+
+
+def _shape(node: Node, inputs: list[Array], table: Table) -> Array:
+    begin, end = node.attributes.get("start", 0), node.attributes.get("end")
+    return _constant_array(np.array(inputs[0].shape[begin:end], np.int64), table)
+
+
+def _gather(node: Node, inputs: list[Array], table: Table) -> Array:
+    """Constants are picked at once; else an axis is looked up by the other input's elements."""
+    data, indices = inputs
+    axis = node.attributes.get("axis", 0) % max(1, len(data.shape))
+    if data.known is not None and indices.known is not None:
+        return _constant_array(np.take(data.known, indices.known.astype(np.int64), axis), table)
+    count = data.shape[axis]
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+
+    def at(index: Sequence[Any]) -> Any:
+        inner = index[axis : axis + len(indices.shape)]
+        picked = indices.at(inner)
+        picked = mods.where(picked < 0, picked + count, picked)
+        return data.at([*index[:axis], picked, *index[axis + len(indices.shape) :]])
+
+    return Array(shape, at)
+
+
+def _range(_: Node, inputs: list[Array], table: Table) -> Array:
+    start, limit, delta = (_known(x, "a range").item() for x in inputs)
+    count = max(0, math.ceil((limit - start) / delta))
+    return Array((count,), lambda index: start + index[0] * delta)
+
+
+def _reshape(_: Node, inputs: list[Array], table: Table) -> Array:
+    data = inputs[0]
+    asked = [int(n) for n in _known(inputs[1], "a shape").ravel()]
+    asked = [data.shape[axis] if n == 0 else n for axis, n in enumerate(asked)]
+    size, given = math.prod(data.shape), math.prod(n for n in asked if n != -1)
+    shape = tuple(size // max(1, given) if n == -1 else n for n in asked)
+    if math.prod(shape) != size:
+        raise ValueError(f"{list(data.shape)} does not fill {list(shape)}")
+    return _relaid(data, shape)
+
+
+def _relaid(data: Array, shape: tuple[int, ...]) -> Array:
+    """The same elements in the same order under another shape."""
+    if [n for n in shape if n != 1] == [n for n in data.shape if n != 1]:
+
+        def moved(index: Sequence[Any]) -> Any:
+            wide = iter([i for i, n in zip(index, shape, strict=True) if n != 1])
+            return data.at([0 if n == 1 else next(wide) for n in data.shape])
+
+        return Array(shape, moved, None if data.known is None else data.known.reshape(shape))
+
+    def at(index: Sequence[Any]) -> Any:
+        flat, own = 0, []
+        for i, n in zip(index, shape, strict=True):
+            flat = flat * n + i
+        for n in reversed(data.shape):
+            own.append(flat % n)
+            flat = flat // n
+        return data.at(own[::-1])
+
+    return Array(shape, at, None if data.known is None else data.known.reshape(shape))
+
+
+def _axes(node: Node, inputs: list[Array]) -> list[int] | None:
+    """The axes of Unsqueeze and Squeeze: an input, in older models an attribute."""
+    if len(inputs) > 1:
+        return [int(n) for n in _known(inputs[1], "axes").ravel()]
+    found: list[int] | None = node.attributes.get("axes")
+    return found
+
+
+def _unsqueeze(node: Node, inputs: list[Array], table: Table) -> Array:
+    axes = _axes(node, inputs) or []
+    rank = len(inputs[0].shape) + len(axes)
+    new = {axis % rank for axis in axes}
+    old = iter(inputs[0].shape)
+    return _relaid(inputs[0], tuple(1 if axis in new else next(old) for axis in range(rank)))
+
+
+def _squeeze(node: Node, inputs: list[Array], table: Table) -> Array:
+    shape, axes = inputs[0].shape, _axes(node, inputs)
+    gone = {a % len(shape) for a in axes} if axes else {a for a, n in enumerate(shape) if n == 1}
+    return _relaid(inputs[0], tuple(n for axis, n in enumerate(shape) if axis not in gone))
+
+
+def _expand(_: Node, inputs: list[Array], table: Table) -> Array:
+    wanted = tuple(int(n) for n in _known(inputs[1], "a shape").ravel())
+    return Array(np.broadcast_shapes(inputs[0].shape, wanted), lambda index: _element(inputs[0], index))
+
+
+def _concat(node: Node, inputs: list[Array], table: Table) -> Array:
+    parts = [_known(x, "a shape") for x in inputs]
+    return _constant_array(np.concatenate(parts, node.attributes.get("axis", 0)), table)
+
+
+def _constant(node: Node, inputs: list[Array], table: Table) -> Array:
+    for name in ("value", "value_float", "value_int", "value_ints"):
+        if name in node.attributes:
+            return _constant_array(np.asarray(node.attributes[name]), table)
+    raise ValueError("expected a tensor, a number or integers")
+
+
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "Abs": mods.absolute,
+    "Add": lambda a, b: a + b,
+    "And": lambda a, b: a & b,
+    "Div": _divide,
+    "Equal": lambda a, b: a == b,
+    "Exp": mods.exp,
+    "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b,
+    "Identity": lambda a: a,
+    "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b,
+    "Log": mods.log,
+    "Max": _extreme(mods.maximum),
+    "Min": _extreme(mods.minimum),
+    "Mul": lambda a, b: a * b,
+    "Neg": lambda a: -a,
+    "Not": lambda a: ~a if isinstance(a, mods.Traced) else np.logical_not(a),
+    "Or": lambda a, b: a | b,
+    "Pow": lambda a, b: a**b,
+    "Reciprocal": lambda a: 1.0 / a,
+    "Relu": lambda a: mods.maximum(a, 0.0),
+    "Sigmoid": lambda a: 1.0 / (1.0 + mods.exp(-a)),
+    "Sqrt": mods.sqrt,
+    "Sub": lambda a, b: a - b,
+    "Tanh": mods.tanh,
+    "Where": mods.where,
+    "Xor": lambda a, b: a ^ b,
+}
+_OPERATORS: dict[str, Callable[[Node, list[Array], Table], Array]] = {
+    **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Constant": _constant,
+    "Expand": _expand,
+    "Gather": _gather,
+    "Mod": _mod,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+}

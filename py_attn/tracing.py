@@ -1,0 +1,219 @@
+"""score_mod and mask_mod traced into WGSL, with derivatives; what they may do is in :mod:`py_attn.mods`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+
+from py_attn.gpu.tensor import Tensor
+from py_attn.mods import Traced, as_kind, compare, constant, kind_of, log, where
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_LOGIC = {"and": "&", "or": "|", "xor": "!="}
+_BITS = {"and": "&", "or": "|", "xor": "^"}
+_INDICES = ("b", "h", "q_idx", "kv_idx")
+
+
+def trace_score_mod(function: object, tensors: list[Tensor], *, gradient: bool = False) -> str:
+    """WGSL of ``score_mod(score, b, h, q_idx, kv_idx)``, and of its derivative where asked for.
+
+    Parameters
+    ----------
+    function : callable
+    tensors : list of Tensor
+        The tensors captured so far; those this function looks things up in are appended.
+    gradient : bool
+        Also define ``score_mod_slope``, the derivative with respect to the score.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When the function does something that cannot be traced, saying what to write instead.
+    """
+    score = Traced("name", "f32", "score")
+    result = as_kind(_run("score_mod", function, score), "f32")
+    text = _function("score_mod", "score: f32, ", "f32", result, tensors)
+    if gradient:
+        text += _function("score_mod_slope", "score: f32, ", "f32", _slope(result, score, {}), tensors)
+    return text
+
+
+def trace_prob_mod(function: object, tensors: list[Tensor]) -> str:
+    """WGSL of ``prob_mod(prob, b, h, q_idx, kv_idx)``, which gives a probability's stand-in."""
+    result = as_kind(_run("prob_mod", function, Traced("name", "f32", "prob")), "f32")
+    return _function("prob_mod", "prob: f32, ", "f32", result, tensors)
+
+
+def trace_mask_mod(function: object, tensors: list[Tensor]) -> str:
+    """WGSL of ``mask_mod(b, h, q_idx, kv_idx)``, true where the query may attend."""
+    result = _run("mask_mod", function)
+    if kind_of(result) != "bool":
+        raise TypeError(f"mask_mod: expected a condition (True = may attend), got {result!r}")
+    return _function("mask_mod", "", "bool", as_kind(result, "bool"), tensors)
+
+
+def _run(name: str, function: object, *first: Traced) -> Any:
+    if not callable(function):
+        raise TypeError(f"{name}: expected a function, got {function!r}")
+    arguments = (*first, *(Traced("name", "i32", index) for index in _INDICES))
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        form = ", ".join([*(value.args[0] for value in first), *_INDICES])
+        raise TypeError(f"{name}: expected a function of ({form}): {error}") from None
+    try:
+        result = function(*arguments)
+    except IndexError as error:
+        raise TypeError(
+            f"{name}: {error}; if this is a numpy array looked up by a traced value, upload it first: "
+            "table = device.tensor(array)"
+        ) from None
+    if result is None:
+        raise TypeError(f"{name}: the function returned nothing")
+    return result
+
+
+def _function(name: str, first: str, kind: str, result: Traced, tensors: list[Tensor]) -> str:
+    lines: list[str] = []
+    text = _emit(result, lines, {}, tensors)
+    indices = ", ".join(f"{index}: i32" for index in _INDICES)
+    body = "\n".join(f"  {line}" for line in [*lines, f"return {text};"])
+    return f"fn {name}({first}{indices}) -> {kind} {{\n{body}\n}}\n"
+
+
+def _emit(node: Traced, lines: list[str], done: dict[int, str], tensors: list[Tensor]) -> str:
+    """The WGSL expression of ``node``; shared parts become ``let``s."""
+    if node.op == "name":
+        return str(node.args[0])
+    if node.op == "constant":
+        return _literal(node)
+    if id(node) in done:
+        return done[id(node)]
+    if node.op == "load":
+        text = _emit_load(node, lines, done, tensors)
+    else:
+        text = _expression(node, [_emit(arg, lines, done, tensors) for arg in node.args])
+    name = f"t{len(lines)}"
+    lines.append(f"let {name}: {node.kind} = {text};")
+    done[id(node)] = name
+    return name
+
+
+def _literal(node: Traced) -> str:
+    value = node.args[0]
+    if node.kind == "bool":
+        return "true" if value else "false"
+    if node.kind == "i32":
+        return f"i32({value})"
+    if math.isinf(value):
+        # WGSL has no literal for infinity and refuses to compute one ahead.
+        return "params.empty_lse" if value < 0 else "(-params.empty_lse)"
+    return f"f32({float(np.float32(value))!r})"
+
+
+def _expression(node: Traced, args: list[str]) -> str:
+    op, kind = node.op, node.args[0].kind
+    if op in _OPERATORS:
+        return f"{args[0]} {_OPERATORS[op]} {args[1]}"
+    if op in _COMPARISONS:
+        return f"{args[0]} {_COMPARISONS[op]} {args[1]}"
+    if op in _LOGIC:
+        return f"{args[0]} {(_LOGIC if kind == 'bool' else _BITS)[op]} {args[1]}"
+    if op == "not":
+        return f"{'!' if kind == 'bool' else '~'}{args[0]}"
+    if op == "where":
+        return f"select({args[2]}, {args[1]}, {args[0]})"
+    if op == "convert":
+        return f"{node.kind}({args[0]})"
+    if op in ("floordiv", "mod"):
+        return f"{op}_{node.kind}({args[0]}, {args[1]})"
+    if op == "tanh":
+        return f"accurate_tanh({args[0]})"
+    return f"{op}({', '.join(args)})"
+
+
+def _emit_load(node: Traced, lines: list[str], done: dict[int, str], tensors: list[Tensor]) -> str:
+    tensor = node.args[0]
+    number = next((n for n, known in enumerate(tensors) if known is tensor), len(tensors))
+    if number == len(tensors):
+        tensors.append(tensor)
+    terms = [f"captured_{number}_first()"]
+    for index, length, stride in zip(node.args[1:], tensor.shape, tensor.strides, strict=True):
+        at = _emit(index, lines, done, tensors)
+        terms.append(f"u32(clamp({at}, 0, {length - 1})) * {stride}u")
+    return f"captured_{number}_at({' + '.join(terms)})"
+
+
+def _slope(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
+    """The derivative of ``node`` with respect to the score."""
+    if id(node) not in done:
+        done[id(node)] = _derive(node, score, done)
+    return done[id(node)]
+
+
+def _derive(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
+    zero, one = constant(0.0, "f32"), constant(1.0, "f32")
+    if node is score:
+        return one
+    if node.kind != "f32" or node.op in ("constant", "name", "load", "convert"):
+        return zero
+    op, args = node.op, node.args
+    if op == "where":
+        return _select(args[0], _slope(args[1], score, done), _slope(args[2], score, done))
+    slopes = [_slope(arg, score, done) for arg in args]
+    if all(_is_constant(slope, 0.0) for slope in slopes):
+        return zero
+    a, da = args[0], slopes[0]
+    b, db = (args[1], slopes[1]) if len(args) > 1 else (zero, zero)
+    if op == "add":
+        return _plus(da, db)
+    if op == "sub":
+        return _plus(da, _times(db, constant(-1.0, "f32")))
+    if op == "mul":
+        return _plus(_times(da, b), _times(a, db))
+    if op == "div":
+        return _plus(_times(da, one / b), _times(db, -1.0 * node / b))
+    if op == "exp":
+        return _times(da, node)
+    if op == "log":
+        return _times(da, one / a)
+    if op == "tanh":
+        return _times(da, 1.0 - node * node)
+    if op == "sqrt":
+        return _times(da, 0.5 / node)
+    if op == "abs":
+        return _times(da, where(a < 0.0, -1.0, where(a > 0.0, 1.0, 0.0)))
+    if op in ("min", "max"):
+        # Where the two are equal half goes to each, as in PyTorch.
+        first = compare("lt" if op == "min" else "gt", a, b)
+        return _select(
+            first, da, _select(compare("eq", a, b), _times(_plus(da, db), constant(0.5, "f32")), db)
+        )
+    if op == "pow":
+        from_base = _times(da, b * Traced("pow", "f32", a, b - 1.0))
+        return from_base if _is_constant(db, 0.0) else _plus(from_base, _times(db, node * log(a)))
+    if op == "mod":
+        return _plus(da, _times(db, -1.0 * Traced("floordiv", "f32", a, b)))
+    return zero  # floordiv is flat
+
+
+def _is_constant(node: Traced, value: float) -> bool:
+    return node.op == "constant" and node.args[0] == value
+
+
+def _plus(a: Traced, b: Traced) -> Traced:
+    return b if _is_constant(a, 0.0) else a if _is_constant(b, 0.0) else a + b
+
+
+def _times(a: Traced, b: Traced) -> Traced:
+    if _is_constant(a, 0.0) or _is_constant(b, 0.0):
+        return constant(0.0, "f32")
+    return b if _is_constant(a, 1.0) else a if _is_constant(b, 1.0) else a * b
+
+
+def _select(condition: Traced, a: Traced, b: Traced) -> Traced:
+    return a if a is b else Traced("where", "f32", condition, a, b)

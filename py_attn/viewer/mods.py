@@ -1,0 +1,149 @@
+"""A visitor's score_mod and mask_mod: Python text, run once for the kernels and once for numpy."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import py_attn as pa
+from py_attn.gpu.tensor import Tensor
+from py_attn.mods import Traced
+from py_attn.tracing import trace_mask_mod, trace_score_mod
+
+FILE = "<score_mod>"
+NAMES = ("score_mod", "mask_mod")
+
+
+class ModError(Exception):
+    """The text is no Python, raised, or cannot be traced.
+
+    Attributes
+    ----------
+    line : int or None
+        Of the text, from 1 on.
+    """
+
+    def __init__(self, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Mods:
+    """Functions that a text defined.
+
+    Attributes
+    ----------
+    functions : dict
+        ``score_mod`` and ``mask_mod``, whichever there are, for the kernels.
+    plain : dict
+        The same for numpy: looking things up in arrays instead of tensors.
+    wgsl : str
+        What they became, "" where there is no device.
+    """
+
+    functions: dict[str, Callable[..., Any]]
+    plain: dict[str, Callable[..., Any]]
+    wgsl: str
+
+    def on_arrays(self, head: int, rows: npt.NDArray[np.intp]) -> dict[str, Callable[..., Any]]:
+        """The functions for the reference called with head ``head`` and rows ``rows`` alone."""
+
+        def placed(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                *score, b, _, i, j = arguments
+                return function(*score, b, np.full_like(b, head), rows[i], j)
+
+            return call
+
+        return {name: placed(function) for name, function in self.plain.items()}
+
+
+def compile_mods(text: str, device: pa.Device | None, **given: Any) -> Mods | None:
+    """Run ``text``, which may define ``score_mod`` and ``mask_mod``; None where it defines neither.
+
+    It finds ``pa``, ``np``, ``math``, ``device`` and what is ``given``. Without a device, and for the
+    reference, ``device.tensor`` keeps its array on the host.
+
+    Raises
+    ------
+    ModError
+        With the line of the text that is to blame, where one is.
+    """
+    plain = _run(text, _Host(), given)
+    if not plain:
+        return None
+    functions = _run(text, device, given) if device else plain
+    wgsl = _trace(functions)
+    return Mods(functions, plain, wgsl if device else "")
+
+
+def _run(text: str, device: Any, given: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    space: dict[str, Any] = {"pa": pa, "np": np, "math": math, "device": device, **given}
+    try:
+        code = compile(text, FILE, "exec")
+    except SyntaxError as error:
+        raise ModError(f"SyntaxError: {error.msg}", error.lineno) from None
+    _guarded(lambda: exec(code, space))
+    return {name: space[name] for name in NAMES if callable(space.get(name))}
+
+
+def _trace(functions: dict[str, Callable[..., Any]]) -> str:
+    tensors: list[Tensor] = []
+    traces = {"score_mod": trace_score_mod, "mask_mod": trace_mask_mod}
+    parts = []
+    for name, function in functions.items():
+        first_line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
+        parts.append(_guarded(functools.partial(traces[name], function, tensors), first_line))
+    return "".join(parts)
+
+
+def _guarded(work: Callable[[], Any], line: int | None = None) -> Any:
+    """What ``work`` gives; what it raises is laid to a line of the text, or to ``line``."""
+    try:
+        return work()
+    except Exception as error:
+        raise ModError(f"{type(error).__name__}: {error}", _line_of(error) or line) from None
+
+
+def _line_of(error: BaseException) -> int | None:
+    """The innermost line of the text that the traceback of an error, or of its cause, goes through."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line if line or error.__context__ is None else _line_of(error.__context__)
+
+
+class _Host:
+    """What ``device`` is where the functions run in numpy."""
+
+    def tensor(self, array: Any, dtype: str | None = None) -> _Table:
+        given = np.asarray(array, dtype)
+        return _Table(given.astype(np.float32) if given.dtype == np.float64 else given)
+
+
+class _Table:
+    """An array that is looked up as a tensor is: what is past an edge takes the edge's element."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array
+        self.shape = array.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != self.array.ndim:
+            raise IndexError(
+                f"a tensor of shape {list(self.shape)} takes {self.array.ndim} indices, got {len(given)}"
+            )
+        if any(isinstance(i, Traced) for i in given):
+            kind = {"f": "f32", "b": "bool"}.get(self.array.dtype.kind, "i32")
+            return Traced("name", kind, "table")
+        return self.array[tuple(np.clip(i, 0, n - 1) for i, n in zip(given, self.shape, strict=True))]

@@ -1,0 +1,82 @@
+"""Maps as files: PNG, SVG and JSON, without a drawing library."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+import numpy.typing as npt
+
+Pixels = npt.NDArray[np.uint8]
+
+#: Labels stand at every token up to this many, and a JSON file holds all weights up to the other.
+MAX_LABELS = 96
+MAX_JSON_LENGTH = 1024
+_CELL = 14
+_MAP_SIDE = 720
+
+
+def png(pixels: Pixels, scale: int = 1) -> bytes:
+    """RGBA or RGB pixels [height, width, channels] as a PNG; ``scale`` repeats each of them.
+
+    References
+    ----------
+    https://www.w3.org/TR/png-3/
+    """
+    pixels = np.repeat(np.repeat(pixels[..., :3], scale, axis=0), scale, axis=1)
+    height, width, _ = pixels.shape
+    # Each row begins with its filter: 0, none.
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+def svg(pixels: Pixels, tokens: Sequence[str], title: str, caption: str) -> bytes:
+    """A map with its tokens beside it; one pixel a cell."""
+    height, width, _ = pixels.shape
+    labelled = len(tokens) == height == width and height <= MAX_LABELS
+    cell = _CELL if labelled else _MAP_SIDE / max(height, width)
+    margin = 12 + 7.0 * max((min(len(token), 16) for token in tokens), default=0) if labelled else 16.0
+    top = 58 + (margin if labelled else 0)
+    across, down = width * cell, height * cell
+    image = base64.b64encode(png(pixels)).decode()
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{margin + across + 16:.0f}"',
+        f'height="{top + down + 16:.0f}" font-family="ui-sans-serif, system-ui, sans-serif" fill="#1d1d1f">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="16" y="26" font-size="15" font-weight="600">{escape(title)}</text>',
+        f'<text x="16" y="46" font-size="12" fill="#555">{escape(caption)}</text>',
+        f'<image x="{margin:.1f}" y="{top:.1f}" width="{across:.1f}" height="{down:.1f}"',
+        'preserveAspectRatio="none" style="image-rendering:pixelated"',
+        f'href="data:image/png;base64,{image}"/>',
+    ]
+    if labelled:
+        for index, token in enumerate(tokens):
+            middle = (index + 0.5) * cell
+            text = escape(token if len(token) <= 16 else f"{token[:15]}…")
+            parts.append(
+                f'<text x="{margin - 5:.1f}" y="{top + middle + 3.5:.1f}" font-size="10" '
+                f'text-anchor="end">{text}</text>'
+            )
+            parts.append(
+                f'<text transform="translate({margin + middle + 3.5:.1f} {top - 5:.1f}) rotate(-90)" '
+                f'font-size="10">{text}</text>'
+            )
+    parts.append("</svg>")
+    return "\n".join(parts).encode()
+
+
+def as_json(weights: Any, **about: Any) -> bytes:
+    """A map's weights, with what they are."""
+    rounded = [[float(f"{w:.6g}") for w in row] for row in np.asarray(weights).tolist()]
+    return json.dumps({**about, "weights": rounded}, ensure_ascii=False).encode()

@@ -1,0 +1,24 @@
+//## Where the entries of a KV cache lie and which positions they are.
+//## Needs: `has_kept` (bool): whether the first params.kept entries stay when the others make room, as
+//## StreamingLLM's sink tokens do (arXiv 2309.17453); the others lie in a ring behind them.
+
+/// The slot of entry j of the cache, the oldest being entry 0.
+fn cache_slot(j: u32) -> u32 {
+  let slot = params.start + j;
+//# if has_kept
+  if (j < params.kept) {
+    return j;
+  }
+//# endif
+  return select(slot, slot - {{ "(params.capacity - params.kept)" if has_kept else "params.capacity" }}, slot >= params.capacity);
+}
+
+/// The entry that place e of the walk from params.first_key to params.keys stands for: where a window cuts
+/// off the entries before, the kept ones come first.
+fn walked_entry(e: u32) -> u32 {
+//# if has_kept
+  return select(e, e - params.first_key, e < params.first_key + params.kept);
+//# else
+  return e;
+//# endif
+}

@@ -1,0 +1,142 @@
+"""The bench's Python half: numbers, workloads, reference rows, what is written."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import py_attn as pa
+from bench.clocks import gpu_time, wall_time
+from bench.measure import listed
+from bench.numbers import block, filled, numbers
+from bench.runs import Options, Run
+from bench.workloads import FULL, SMALL, workloads
+from scripts.bench import remark
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_numbers_are_of_variance_1():
+    x = numbers(7, np.arange(200_000)).astype(np.float64)
+    assert abs(x.mean()) < 0.01
+    assert abs(x.var() - 1) < 0.01
+    assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < 0.01
+    assert abs(np.corrcoef(x, numbers(8, np.arange(200_000)))[0, 1]) < 0.01
+
+
+def test_a_block_is_a_part_of_the_array():
+    shape = (2, 3, 5, 7)
+    every = numbers(3, np.arange(210)).reshape(shape)
+    np.testing.assert_array_equal(block(3, shape, 1, 2), every[1, 2])
+    np.testing.assert_array_equal(block(3, shape, 1, 2, slice(1, 4)), every[1, 2, 1:4])
+    np.testing.assert_array_equal(block(3, shape, 0, slice(None), 4, slice(2, None)), every[0, :, 4, 2:])
+
+
+def test_javascript_makes_the_same_numbers():
+    script = """
+import { numbers, toHalf, fromHalf } from './web/src/bench/numbers.js';
+const shape = [2, 3, 5, 4];
+const rows = numbers(9, shape, 'BSHD', [3, 5]);
+console.log(JSON.stringify([[...numbers(9, shape, 'BHSD')], [...rows], [...fromHalf(toHalf(rows))]]));
+"""
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    plain, swapped, half = (np.array(part, np.float32) for part in json.loads(done.stdout))
+    expected = block(9, (2, 3, 5, 4))
+    np.testing.assert_array_equal(plain.reshape(2, 3, 5, 4), expected)
+    np.testing.assert_array_equal(swapped.reshape(2, 2, 3, 4), expected[:, :, 3:].transpose(0, 2, 1, 3))
+    np.testing.assert_array_equal(half, swapped.astype(np.float16).astype(np.float32))
+
+
+def test_the_fill_is_asked_for_as_a_whole(device, bridge):
+    filled(device, 5, (3, 1000))
+    asyncio.run(device.synchronize())
+    (launch,) = bridge.programs[-1]
+    assert launch.workgroups == (12, 1, 1)
+
+
+@pytest.mark.parametrize("workload", [*FULL, *SMALL], ids=lambda w: f"{w.title}")
+def test_work_is_counted_over_visible_pairs(workload):
+    if workload.kind == "decode":
+        rows = workload.keys * workload.kv_heads * 2
+        bits = {"float32": 32, "float16": 16}.get(workload.dtype, 4)
+        assert workload.cache_bytes >= rows * workload.head_dim * bits / 8
+        return
+    lengths = workload.sequences if workload.kind == "varlen" else [workload.queries] * workload.batch
+    pairs = sum(np.tri(n).sum() if workload.causal else n * n for n in lengths)
+    factor = 2.5 if workload.kind == "backward" else 1
+    assert workload.flops == pytest.approx(4 * factor * workload.heads * workload.head_dim * pairs)
+
+
+def test_the_dense_twin_has_the_flops_of_the_packed_batch():
+    twin, packed = (next(w for w in FULL if w.name == name) for name in ("varlen-dense", "varlen"))
+    assert twin.flops == pytest.approx(packed.flops, rel=0.02)
+    assert (min(packed.sequences), max(packed.sequences), len(packed.sequences)) == (16, 2048, 64)
+
+
+def test_goals_name_rows_that_are_there():
+    names = {w.name for w in FULL} | {"", "floor", "onnxruntime-web"}
+    assert all(goal.of in names for w in FULL for goal in w.goals)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="no workload minlm; there are minilm"):
+        workloads("small", ["minlm"])
+    with pytest.raises(ValueError, match="size: expected small or full, got 'huge'"):
+        workloads("huge", [])
+
+
+def test_matrix_is_listed_where_the_adapter_has_it(device):
+    assert "matrix" not in {w["name"] for w in listed("full", [])}
+    assert {w["name"] for w in listed("full", ["matrix"])} == {"matrix"}
+
+
+@pytest.mark.parametrize("name", ["minilm", "long-causal", "decode", "varlen"])
+def test_reference_rows_are_those_of_the_whole_output(device, name):
+    (workload,) = workloads("small", [name])
+    run = Run(device, workload, Options())
+    shapes = run.shapes()
+    seeds = {"query": 1, "key": 2, "value": 3}
+    q, k, v = (block(seeds[part], shapes[part]) for part in seeds)
+    if workload.kind == "varlen":
+        cu = np.cumsum([0, *workload.sequences])
+        whole = pa.reference.varlen_attention(q, k, v, cu, cu, causal=True)
+        expected = [whole[run.first(b) + i, h] for b, h, i in run.rows()]
+    else:
+        whole = pa.reference.attention(q, k, v, causal=workload.causal)
+        expected = [whole[row] for row in run.rows()]
+    np.testing.assert_allclose(run.exact_rows(np.float64), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [w.name for w in SMALL])
+def test_every_workload_records(device, bridge, name):
+    (workload,) = workloads("small", [name])
+    run = Run(device, workload, Options())
+    sample = asyncio.run(gpu_time(device, run.call, calls=2))
+    assert (sample.gpu_us, sample.timestamps) == (5.0, False)  # two calls in the 10 of the fake clock
+    run.destroy()
+
+
+def test_wall_time_counts_each_call():
+    made = []
+
+    async def finish():
+        made.append("wait")
+
+    wall = asyncio.run(wall_time(made.append, finish, seconds=0.01, most=5))
+    assert wall.calls == 5
+    assert made[:4] == [0, 1, 2, "wait"]
+    assert made[-6:] == [0, 1, 2, 3, 4, "wait"]
+
+
+def test_what_is_printed_while_it_runs():
+    assert remark({"workload": "decode", "failed": "no memory"}) == "decode: FAILED, no memory"
+    assert remark({"workload": "x", "peer": "p", "wall": {"row_us": 1234.5}}) == "x: p 1,234 µs wall"
+    assert "OVER THE BOUND" in remark(
+        {"workload": "x", "gpu_us": 1.0, "rate": 2.0, "ran": ["a/b"], "ok": False}
+    )
+    assert remark({"read_gbs": 1.5, "clock_ratio": None}) == "read_gbs 1.5"

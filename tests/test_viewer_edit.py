@@ -1,0 +1,206 @@
+"""What a visitor's score_mod does to the maps, and maps of gradients."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from py_attn import reference
+from py_attn.colormaps import legend, paint_signed, signed_table, table
+from py_attn.viewer import Viewer
+from py_attn.viewer.gpu_engine import GPUEngine
+from py_attn.viewer.measure import rows_of
+from py_attn.viewer.mods import compile_mods
+
+SHAPE = {"length": 24, "heads": 4, "kv_heads": 2, "head_dim": 8}
+ALIBI = """
+slopes = device.tensor(2.0 ** -np.arange(1, heads + 1))
+
+def score_mod(score, b, h, q_idx, kv_idx):
+    return score - slopes[h] * pa.abs(q_idx - kv_idx)
+
+def mask_mod(b, h, q_idx, kv_idx):
+    return kv_idx <= q_idx + 3
+"""
+
+
+def call(viewer, method, **payload):
+    return asyncio.run(viewer.call(method, payload))
+
+
+@pytest.fixture
+def viewer():
+    made = Viewer()
+    call(made, "open_synthetic", **SHAPE, mask="alibi", window=9, softcap=4.0)
+    return made
+
+
+@pytest.fixture
+def on_gpu(device):
+    made = Viewer()
+    made.device, made.engine = device, GPUEngine(device)
+    call(made, "open_synthetic", **SHAPE, mask="padding")
+    return made
+
+
+def alibi(score, b, h, i, j):
+    return score - 2.0 ** -(1.0 + h) * np.abs(i - j)
+
+
+def exact(viewer, **more):
+    layer, masking = viewer.source.layers[0], viewer.source.masking
+    keywords = masking.keywords() | more
+    return reference.attention_weights(layer.query, layer.key, **keywords)[0]
+
+
+# score_mod and mask_mod
+
+
+def test_an_edit_changes_every_map_until_it_is_taken_away(viewer):
+    plain = call(viewer, "row", layer=0, head=2, query=7)["weights"]
+    answer = call(viewer, "edit", text=ALIBI)
+    assert (answer["error"], answer["edited"]) == (None, ["score_mod", "mask_mod"])
+    wanted = exact(viewer, score_mod=alibi, mask_mod=lambda b, h, i, j: j <= i + 3)[2, 7]
+    np.testing.assert_allclose(call(viewer, "row", layer=0, head=2, query=7)["weights"], wanted, atol=1e-6)
+    style = {"rows": [0, 24], "columns": [0, 24], "size": [24, 24]}
+    edited = call(viewer, "window", layer=0, head=2, **style)["rgba"]
+    own = call(viewer, "window", layer=0, head=2, edited=False, **style)["rgba"]
+    assert not np.array_equal(edited, own)
+    assert call(viewer, "edit", text="")["edited"] == []
+    np.testing.assert_array_equal(call(viewer, "row", layer=0, head=2, query=7)["weights"], plain)
+    np.testing.assert_array_equal(call(viewer, "window", layer=0, head=2, **style)["rgba"], own)
+
+
+def test_the_next_source_is_edited_too(viewer):
+    call(viewer, "edit", text=ALIBI)
+    answer = call(viewer, "open_synthetic", **SHAPE, seed=3)
+    assert answer["edited"] == ["score_mod", "mask_mod"]
+    call(
+        viewer,
+        "edit",
+        text="table = device.tensor(np.arange(30)[: length + 6])\nassert length == 24\n" + ALIBI,
+    )
+    assert call(viewer, "open_synthetic", **{**SHAPE, "length": 9})["edited"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("def score_mod(:", "SyntaxError: invalid syntax", 1),
+        ("x = 1\ny = unknown", "NameError: name 'unknown' is not defined", 2),
+        (
+            "def score_mod(score, b, h, q_idx, kv_idx):\n    if q_idx > kv_idx:\n        return 0\n",
+            "pa.where",
+            2,
+        ),
+        (
+            "def score_mod(score, b, h, q_idx, kv_idx):\n    return math.exp(score)\n",
+            "instead of the math",
+            2,
+        ),
+        ("def score_mod(score, q_idx):\n    return score", "expected a function of", 1),
+        ("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx", "expected a condition", 1),
+        (
+            "t = device.tensor(np.ones((2, 2)))\ndef mask_mod(b, h, i, j):\n    return t[i] > 0",
+            "takes 2 indices",
+            3,
+        ),
+    ],
+)
+@pytest.mark.parametrize("where", ["viewer", "on_gpu"])
+def test_what_cannot_be_done_is_said_with_its_line(request, where, text, message, line):
+    viewer = request.getfixturevalue(where)
+    call(viewer, "edit", text=ALIBI)
+    answer = call(viewer, "edit", text=text)
+    assert message in answer["error"]["message"]
+    assert answer["error"]["line"] == line
+    assert answer["edited"] == ["score_mod", "mask_mod"]  # the maps stay as they were
+
+
+def test_tables_end_at_their_edges_as_in_the_kernels():
+    mods = compile_mods(
+        "t = device.tensor([1.0, 2.0])\ndef score_mod(score, b, h, i, j):\n    return score + t[j - 1]",
+        None, heads=1, length=3, tokens=[],
+    )  # fmt: skip
+    added = mods.plain["score_mod"](0.0, 0, 0, 0, np.arange(5))
+    assert added.tolist() == [1, 1, 2, 2, 2]
+
+
+def test_the_gpu_computes_the_lse_anew_for_an_edit_alone(on_gpu, bridge):
+    def labels():
+        return [launch.label.split("/")[0] for program in bridge.programs for launch in program]
+
+    answer = call(on_gpu, "edit", text=ALIBI)
+    assert "fn score_mod(" in answer["wgsl"]
+    assert answer["wgsl"].strip() in answer["kernel"]
+    call(on_gpu, "row", layer=0, head=1, query=3)
+    call(on_gpu, "row", layer=0, head=1, query=4)
+    assert labels() == ["attention", "attention_weights", "attention_weights"]
+    call(on_gpu, "edit", text="")
+    call(on_gpu, "row", layer=0, head=1, query=4)
+    assert labels()[3:] == ["attention", "attention_weights"]
+    call(on_gpu, "edit", text=ALIBI)
+    call(on_gpu, "edit", text="")
+    call(on_gpu, "row", layer=0, head=1, query=5)
+    assert labels()[5:] == ["attention", "attention_weights"]
+
+
+def test_errors_are_held_against_a_reference_that_knows_the_edit(viewer):
+    call(viewer, "edit", text=ALIBI)
+    layer, rows = viewer.source.layers[0], np.array([3, 8, 20])
+    arrays = (layer.query, layer.key, layer.value)
+    masking = viewer.source.masking
+    wanted = reference.attention(*arrays, **masking.keywords() | masking.mods.plain)[:, :, rows]
+    np.testing.assert_allclose(rows_of(arrays, masking, rows, np.float64), wanted, atol=1e-12)
+
+
+# gradients
+
+
+def test_shares_of_a_row_sum_to_one(viewer):
+    for edit in ("", ALIBI):
+        call(viewer, "edit", text=edit)
+        answer = call(viewer, "row", layer=0, head=1, query=20, show="gradient")
+        assert answer["weights"].sum() == pytest.approx(1, abs=1e-5)
+    strengths = [abs(link["weight"]) for link in answer["links"]]
+    assert strengths == sorted(strengths, reverse=True)
+
+
+def test_a_share_is_weight_times_gradient(viewer):
+    layer, masking = viewer.source.layers[0], viewer.source.masking
+    out = reference.attention(layer.query, layer.key, layer.value, **masking.keywords())[0, 3, 11]
+    weights = exact(viewer)[3, 11]
+    wanted = weights * (layer.value[0, 1] @ out) / (out @ out)
+    found = call(viewer, "row", layer=0, head=3, query=11, show="gradient")["weights"]
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_the_gpu_gets_the_output_once(on_gpu, bridge):
+    for query in (2, 3):
+        call(on_gpu, "row", layer=0, head=1, query=query, show="gradient")
+    call(on_gpu, "overview", layer=0, size=8, show="gradient")
+    labels = [launch.label for program in bridge.programs for launch in program]
+    assert [label.split("/")[0] for label in labels].count("attention") == 2  # the LSE, and the output
+    assert sum("gradients" in label for label in labels) == 3
+
+
+def test_what_is_shown_is_named(viewer):
+    for method, payload in (
+        ("row", {"layer": 0, "head": 0, "query": 0}),
+        ("overview", {"layer": 0}),
+        ("legend", {"colormap": "magma", "scale": "log"}),
+    ):
+        with pytest.raises(ValueError, match="show: expected weights or gradient, got 'both'"):
+            call(viewer, method, **payload, show="both")
+
+
+def test_colours_with_a_sign():
+    for name in ("rocket", "rocket_r", "viridis"):
+        colors = signed_table(name)
+        assert colors.shape == (511, 4)
+        np.testing.assert_array_equal(colors[255:], table(name))
+        np.testing.assert_array_equal(colors[0, [2, 1, 0]], table(name)[-1, :3])
+    painted = paint_signed(np.array([-1.0, -0.25, 0, 0.25, 2]), "magma", "sqrt")
+    np.testing.assert_array_equal(painted, signed_table("magma")[[0, 127, 255, 383, 510]])
+    ticks = legend("magma", "linear", signed=True)["ticks"]
+    assert [(t["value"], t["at"]) for t in ticks] == [(-1, 0), (-0.5, 0.25), (0, 0.5), (0.5, 0.75), (1, 1)]

@@ -1,0 +1,25 @@
+/** Figures of the bench as text. */
+
+/** @typedef {import('./types').Workload} Workload */
+
+/** Three digits that count. @param {number} x */
+export function formatFigure(x) {
+  if (x >= 1000) return Math.round(x).toLocaleString('en');
+  return x >= 100 ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x >= 0.01 ? x.toFixed(2) : x.toPrecision(2);
+}
+
+/** @param {Workload} workload */
+export function unitOf(workload) {
+  return workload.bytes === null ? 'TFLOP/s' : 'GB/s';
+}
+
+/** A rate in the unit that suits it. @param {number} rate @param {Workload} workload */
+export function formatRate(rate, workload) {
+  if (workload.bytes === null && rate < 0.1) return `${formatFigure(1000 * rate)} GFLOP/s`;
+  return `${formatFigure(rate)} ${unitOf(workload)}`;
+}
+
+/** @param {number | null | undefined} share */
+export function formatShare(share) {
+  return share == null ? '' : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+}

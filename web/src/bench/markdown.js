@@ -1,0 +1,111 @@
+/** A report as Markdown: what stands in the README and in bench/results/. */
+
+import { formatError, formatTime } from '../format.js';
+import { formatFigure, formatRate, formatShare } from './figures.js';
+import { speedUp } from './goals.js';
+
+/**
+ * @typedef {import('./types').Report} Report
+ * @typedef {import('./types').Row} Row
+ * @typedef {import('./types').Verdict} Verdict
+ */
+
+/** @param {Report} report */
+export function toMarkdown(report) {
+  const goals = report.rows.some((row) => row.goals.length);
+  const columns = ['workload', 'time', 'rate', 'of ceiling', 'naive', 'wall', 'replayed', ...peerNames(report), 'error'];
+  if (goals) columns.push('goals');
+  const lines = [
+    `# py-attn on ${report.adapter}`,
+    '',
+    `${report.when.slice(0, 10)}, ${report.browser}, ${report.size} shapes${optionsText(report)}. ` +
+      `${Object.entries(report.versions).map(([name, version]) => `${name} ${version}`).join(', ')}.`,
+    '',
+    ...ceilingLines(report),
+    '',
+    table(columns),
+    table(columns.map(() => '---')),
+    ...report.rows.map((row) => table(cells(row, report, goals))),
+    '',
+    'Time: on the GPU, median over passes of many calls. Wall: each of many calls in a row, from the first call until the ' +
+      'queue is empty; the peers are timed by the same steps with inputs and outputs on the GPU. Replayed: the same for a ' +
+      'recorded program. Error: largest difference from float64 on sampled rows (for TurboQuant: relative square error).',
+  ];
+  for (const name of peerNames(report)) {
+    const found = speedUp(report, name);
+    if (found) lines.push('', `Wall time against ${name}: ${formatFigure(found.ratio)} × faster (geometric mean of ${found.count}).`);
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+/** @param {Report} report */
+export function peerNames(report) {
+  return [...new Set(report.rows.flatMap(({ peers }) => peers.map(({ peer }) => peer)))];
+}
+
+/** @param {Report} report */
+function optionsText({ options }) {
+  const given = Object.entries(options).filter(([name]) => name !== 'start');
+  return given.length ? `, ?${given.map(([name, value]) => `${name}=${value}`).join('&')}` : '';
+}
+
+/** @param {Report} report */
+function ceilingLines({ ceilings, processor }) {
+  const lines = [];
+  if (ceilings) {
+    const ratio = ceilings.clock_ratio === null ? 'no timestamps' : `wall/timestamps ${formatFigure(ceilings.clock_ratio)}`;
+    lines.push(
+      `Ceilings: read ${formatFigure(ceilings.read_gbs)} GB/s, copy ${formatFigure(ceilings.copy_gbs)} GB/s, ` +
+        `FMA ${formatFigure(ceilings.fma_tflops)} TFLOP/s, empty dispatch ${formatTime(ceilings.empty_us)}, ` +
+        `pair ${formatTime(ceilings.empty_pair_us)}, one waited for ${formatTime(ceilings.empty_wall_us)}; ${ratio}.`,
+    );
+  }
+  if (processor) {
+    lines.push(
+      `Processor: one \`pa.attention\` ${formatTime(processor.call_us)}, ` +
+        `a recorded program of 300 dispatches ${formatTime(processor.submit_300_us)}.`,
+    );
+  }
+  return lines;
+}
+
+/** @param {string[]} cells */
+function table(cells) {
+  return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+}
+
+/** @param {Row} row @param {Report} report @param {boolean} goals @returns {string[]} */
+function cells(row, report, goals) {
+  const { workload, ours, failed, share } = row;
+  const peers = peerNames(report).map((name) => peerText(row, name));
+  const last = goals ? [row.goals.map(goalText).join('; ')] : [];
+  if (!ours) return [workload.title, failed ? `failed: ${failed}` : '', '', '', '', '', '', ...peers, '', ...last];
+  return [
+    workload.title,
+    formatTime(ours.gpu_us),
+    formatRate(ours.rate, workload),
+    formatShare(share),
+    ours.naive_us ? `${formatFigure(ours.naive_us / ours.gpu_us)} × slower` : '',
+    ours.wall ? formatTime(ours.wall.row_us) : '',
+    ours.replay ? formatTime(ours.replay.row_us) : '',
+    ...peers,
+    `${formatError(ours.error)}${ours.ok ? '' : ' (over the bound)'}`,
+    ...last,
+  ];
+}
+
+/** A peer's wall time, and how many times ours it is. @param {Row} row @param {string} name */
+export function peerText({ ours, peers }, name) {
+  const peer = peers.find((candidate) => candidate.peer === name);
+  if (!peer) return '';
+  if (!peer.wall) return 'not available';
+  if (!peer.ok) return `${formatTime(peer.wall.row_us)}, another result`;
+  const ratio = ours?.wall ? ` (${formatFigure(peer.wall.row_us / ours.wall.row_us)} ×)` : '';
+  return `${formatTime(peer.wall.row_us)}${ratio}`;
+}
+
+/** @param {Verdict} verdict */
+export function goalText({ text, value, met }) {
+  if (value === null) return `${text}: not measured`;
+  return `${text}: ${met ? 'met' : 'not met'} (${formatFigure(value)})`;
+}

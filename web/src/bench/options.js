@@ -1,0 +1,26 @@
+/**
+ * What the page's address may ask for: `?only=minilm,decode` (names of workloads), `?size=small|full`, `?peers=0`,
+ * `?naive=0`, `?wall=0`, `?variant=tiled`, `?tile={"rows":8}` (fields to replace in every tile that is chosen),
+ * `?splits=64` (of decode), `?report=URL` (lines are POSTed there, DONE is the last; starts at once), `?start`.
+ */
+
+/** @param {string} search */
+export function readOptions(search) {
+  const asked = new URLSearchParams(search);
+  const size = asked.get('size');
+  return {
+    only: (asked.get('only') ?? '').split(',').filter(Boolean),
+    size: /** @type {'small' | 'full' | null} */ (size === 'small' || size === 'full' ? size : null),
+    peers: asked.get('peers') === '0' ? [] : asked.get('peers')?.split(',').filter((name) => name !== '1') ?? null,
+    naive: asked.get('naive') !== '0',
+    wall: asked.get('wall') !== '0',
+    variant: asked.get('variant') ?? '',
+    tile: asked.get('tile') ?? '',
+    splits: asked.get('splits') ? Number(asked.get('splits')) : null,
+    report: asked.get('report'),
+    start: asked.has('report') || asked.has('start'),
+    given: Object.fromEntries([...asked].filter(([name]) => name !== 'report')),
+  };
+}
+
+/** @typedef {ReturnType<typeof readOptions>} Options */

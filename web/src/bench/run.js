@@ -1,0 +1,119 @@
+/** The bench's course: ceilings, then each workload, ours first and the peers behind it, then the judgement. */
+
+import { judge } from './goals.js';
+import { PEERS, Peers } from './peers/client.js';
+import { ask, installBench } from './python.js';
+
+/**
+ * @typedef {import('./types').Report} Report
+ * @typedef {import('./types').Row} Row
+ * @typedef {import('./types').Workload} Workload
+ * @typedef {{ step(text: string, done: number, of: number): void, changed(report: Report): void,
+ *   line(kind: string, content: object): void }} Listener
+ */
+
+/**
+ * @param {import('../runtime/client.js').Runtime} runtime
+ * @param {import('./options.js').Options} options
+ * @param {Listener} listener
+ * @returns {Promise<Report>}
+ */
+export async function runBench(runtime, options, listener) {
+  const info = await runtime.ready;
+  if (!info.webgpu) throw new Error(info.reason);
+  const begun = performance.now();
+  /** @type {Report} */
+  const report = {
+    when: new Date().toISOString(),
+    browser: browserName(),
+    adapter: info.adapter,
+    software: info.software,
+    features: info.features,
+    versions: info.versions,
+    size: options.size ?? (info.software ? 'small' : 'full'),
+    options: options.given,
+    ceilings: null,
+    processor: null,
+    rows: [],
+    seconds: 0,
+  };
+  await installBench(runtime);
+  /** @type {Workload[]} */
+  const workloads = await ask(runtime, 'listed', report.size, options.only);
+  report.rows = workloads.map((workload) => ({ workload, peers: [], goals: [] }));
+  const steps = workloads.length + 2;
+  const { rows, ...head } = report;
+  listener.line('run', head);
+  listener.changed(report);
+
+  listener.step('Ceilings of this adapter', 0, steps);
+  report.ceilings = await ask(runtime, 'ceilings');
+  listener.line('ceilings', report.ceilings ?? {});
+  listener.changed(report);
+
+  listener.step('Time on the processor', 1, steps);
+  report.processor = await ask(runtime, 'processor');
+  listener.line('processor', report.processor ?? {});
+  listener.changed(report);
+
+  const peers = new Peers();
+  const names = options.peers ?? PEERS;
+  try {
+    for (const [index, row] of rows.entries()) {
+      listener.step(row.workload.title, index + 2, steps);
+      await measureOurs(runtime, row, report, options);
+      judge(report);
+      listener.line('workload', brief(row));
+      listener.changed(report);
+      for (const name of names) {
+        if (!row.ours) continue;
+        listener.step(`${row.workload.title} – ${name}`, index + 2, steps);
+        const seconds = report.software ? 0.6 : 0.4;
+        const peer = await peers.run(name, row.workload, row.ours, { seconds, f16: info.features.includes('shader-f16') });
+        if (!peer) continue;
+        row.peers.push(peer);
+        judge(report);
+        listener.line('peer', { workload: row.workload.name, ...peer });
+        listener.changed(report);
+      }
+      delete row.ours?.expected;
+      delete row.ours?.rows;
+    }
+    for (const name of names) {
+      if (rows.some(({ peers }) => peers.some(({ peer }) => peer === name))) {
+        report.versions[name] = await peers.version(name).catch(() => 'did not start');
+      }
+    }
+  } finally {
+    peers.stopAll();
+  }
+  report.seconds = (performance.now() - begun) / 1000;
+  listener.step('Done', steps, steps);
+  listener.changed(report);
+  return report;
+}
+
+/**
+ * @param {import('../runtime/client.js').Runtime} runtime
+ * @param {Row} row @param {Report} report @param {import('./options.js').Options} options
+ */
+async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall }) {
+  try {
+    const given = { variant, tile, splits, naive, wall, samples: true };
+    row.ours = await ask(runtime, 'measure', row.workload.name, report.size, given);
+  } catch (error) {
+    row.failed = /** @type {Error} */ (error).message.split('\n').at(-1);
+  }
+}
+
+/** A row without the reference's numbers. @param {Row} row */
+function brief({ workload, ours, failed, share, goals }) {
+  const { expected, rows, ...figures } = ours ?? {};
+  return { workload: workload.name, failed, share, goals, ...figures };
+}
+
+function browserName() {
+  const brands = /** @type {any} */ (navigator).userAgentData?.brands ?? [];
+  const named = brands.find((/** @type {any} */ b) => b.brand === 'Chromium') ?? brands[0];
+  return named ? `${named.brand} ${named.version}` : navigator.userAgent;
+}

@@ -1,0 +1,111 @@
+/** The report on the page: adapter figures, the table, the picture. */
+
+import { fill, h } from '../dom.js';
+import { formatError, formatTime } from '../format.js';
+import { formatFigure, formatRate, formatShare } from './figures.js';
+import { speedUp } from './goals.js';
+import { peerNames, peerText } from './markdown.js';
+
+/**
+ * @typedef {import('./types').Report} Report
+ * @typedef {import('./types').Row} Row
+ */
+
+/** @param {Element} element @param {Report} report */
+export function showCeilings(element, { ceilings, processor }) {
+  const figure = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ note) =>
+    h('div', null, h('dt', null, name), h('dd', null, value), h('dd', { class: 'muted small' }, note));
+  const dash = '–';
+  fill(
+    element,
+    figure('Read', ceilings ? `${formatFigure(ceilings.read_gbs)} GB/s` : dash, 'from memory, no cache'),
+    figure('Copy', ceilings ? `${formatFigure(ceilings.copy_gbs)} GB/s` : dash, 'read and written'),
+    figure('Multiply-add', ceilings ? rate(ceilings.fma_tflops) : dash, 'f32, counted as two'),
+    figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}` : ' '),
+    figure('Clocks', !ceilings ? dash : ceilings.clock_ratio === null ? 'wall only' : `${formatFigure(ceilings.clock_ratio)} ×`, 'wall over timestamps'),
+    figure('Processor', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
+  );
+}
+
+/** @param {number} tflops */
+function rate(tflops) {
+  return tflops < 0.1 ? `${formatFigure(1000 * tflops)} GFLOP/s` : `${formatFigure(tflops)} TFLOP/s`;
+}
+
+/** @param {Element} element @param {Report} report */
+export function showTable(element, report) {
+  const peers = peerNames(report);
+  const goals = report.rows.some((row) => row.goals.length);
+  const number = (/** @type {string} */ text) => h('th', { class: 'number', scope: 'col' }, text);
+  fill(
+    element,
+    h(
+      'table',
+      { class: 'bench-table' },
+      h('caption', { class: 'sr-only' }, 'Workloads'),
+      h(
+        'thead',
+        null,
+        h(
+          'tr',
+          null,
+          h('th', { scope: 'col' }, 'Workload'),
+          ['GPU time', 'Rate', 'Of ceiling', 'Naive', 'Wall', ...peers].map(number),
+          number('Error'),
+          goals && h('th', { scope: 'col' }, 'Goals'),
+        ),
+      ),
+      h('tbody', null, report.rows.map((row) => line(row, peers, goals))),
+    ),
+  );
+}
+
+/** @param {Row} row @param {string[]} peers @param {boolean} goals */
+function line(row, peers, goals) {
+  const { workload, ours, failed, share } = row;
+  const cell = (/** @type {(string | Node | null | undefined | false)[]} */ ...content) => h('td', { class: 'number' }, ...content);
+  const small = (/** @type {string} */ text) => h('div', { class: 'small muted' }, text);
+  const name = h('th', { scope: 'row' }, workload.title, ours && small(`${ours.ran.join(' + ')}${ours.tile ? ` · ${ours.tile}` : ''}`));
+  if (!ours) {
+    return h('tr', { dataset: { workload: workload.name } }, name, h('td', { colSpan: 6 + peers.length + Number(goals), class: 'muted' }, failed ?? ''));
+  }
+  return h(
+    'tr',
+    { dataset: { workload: workload.name } },
+    name,
+    cell(formatTime(ours.gpu_us), small(ours.clock === 'gpu' ? `± ${formatTime((ours.high_us - ours.low_us) / 2)}` : 'wall clock')),
+    cell(formatRate(ours.rate, workload)),
+    cell(formatShare(share)),
+    cell(ours.naive_us ? formatTime(ours.naive_us) : '', ours.naive_us ? small(`${formatFigure(ours.naive_us / ours.gpu_us)} ×`) : null),
+    cell(ours.wall ? formatTime(ours.wall.row_us) : '', ours.replay && small(`recorded ${formatTime(ours.replay.row_us)}`)),
+    peers.map((peer) => cell(...peerCell(row, peer))),
+    cell(formatError(ours.error), small(ours.ok ? `bound ${formatError(ours.bound)}` : `over ${formatError(ours.bound)}`)),
+    goals && h('td', null, row.goals.map(goal)),
+  );
+}
+
+/** @param {Row} row @param {string} name */
+function peerCell(row, name) {
+  const peer = row.peers.find((candidate) => candidate.peer === name);
+  if (peer?.unavailable) return [h('span', { class: 'muted', title: peer.unavailable }, 'not available')];
+  const [time, ratio] = peerText(row, name).split(' (');
+  return [time, ratio && h('div', { class: 'small muted' }, ratio.replace(')', ' ours'))];
+}
+
+/** @param {import('./types').Verdict} verdict */
+function goal({ text, value, met }) {
+  const state = met === null ? 'open' : met ? 'met' : 'missed';
+  const word = met === null ? 'not measured' : `${met ? 'met' : 'not met'}, ${formatFigure(value ?? 0)}`;
+  return h('div', { class: 'goal', dataset: { state } }, text, h('div', { class: 'small' }, word));
+}
+
+/** @param {Element} element @param {Report} report */
+export function showSummary(element, report) {
+  const met = report.rows.flatMap(({ goals }) => goals).filter(({ met }) => met !== null);
+  const lines = peerNames(report).flatMap((name) => {
+    const found = speedUp(report, name);
+    return found ? [`${formatFigure(found.ratio)} × the speed of ${name} in wall time (geometric mean of ${found.count})`] : [];
+  });
+  if (met.length) lines.unshift(`${met.filter(({ met }) => met).length} of ${met.length} goals met`);
+  fill(element, lines.map((text) => h('li', null, text)));
+}

@@ -1,0 +1,119 @@
+export interface Goal {
+  metric: 'rate' | 'time' | 'wall';
+  sign: '>=' | '<=';
+  value: number;
+  of: string;
+}
+
+export interface Workload {
+  name: string;
+  title: string;
+  kind: 'attention' | 'decode' | 'varlen' | 'backward';
+  batch: number;
+  heads: number;
+  kv_heads: number;
+  queries: number;
+  keys: number;
+  head_dim: number;
+  causal: boolean;
+  dtype: string;
+  variant: string;
+  flops: number;
+  /** bytes that a decode must read, else null */
+  bytes: number | null;
+  goals: Goal[];
+}
+
+export interface Wall {
+  alone_us: number;
+  row_us: number;
+  calls: number;
+}
+
+export interface Ours {
+  name: string;
+  gpu_us: number;
+  low_us: number;
+  high_us: number;
+  calls: number;
+  passes: number;
+  clock: 'gpu' | 'wall';
+  rate: number;
+  ran: string[];
+  tile: string;
+  naive_us?: number;
+  wall?: Wall;
+  replay?: Wall;
+  error: number;
+  bound: number;
+  ok: boolean;
+  error_is: 'absolute' | 'relative';
+  sets: number;
+  make_s: number;
+  check_s: number;
+  expected?: number[][];
+  rows?: number[][];
+}
+
+export interface PeerTask {
+  workload: Workload;
+  sets: number;
+  rows: number[][];
+  seconds: number;
+  f16: boolean;
+}
+
+export interface PeerResult {
+  wall: Wall;
+  got: Float32Array[];
+}
+
+export interface Peer {
+  peer: string;
+  wall?: Wall;
+  rate?: number;
+  error?: number;
+  ok?: boolean;
+  unavailable?: string;
+}
+
+export interface Verdict {
+  text: string;
+  value: number | null;
+  met: boolean | null;
+}
+
+export interface Row {
+  workload: Workload;
+  ours?: Ours;
+  peers: Peer[];
+  failed?: string;
+  share?: number | null;
+  goals: Verdict[];
+}
+
+export interface Ceilings {
+  read_gbs: number;
+  copy_gbs: number;
+  fma_tflops: number;
+  empty_us: number;
+  empty_pair_us: number;
+  empty_wall_us: number;
+  clock_ratio: number | null;
+  timestamps: boolean;
+}
+
+export interface Report {
+  when: string;
+  browser: string;
+  adapter: string;
+  software: boolean;
+  features: string[];
+  versions: Record<string, string>;
+  size: 'small' | 'full';
+  options: Record<string, string>;
+  ceilings: Ceilings | null;
+  processor: { call_us: number; submit_300_us: number } | null;
+  rows: Row[];
+  seconds: number;
+}

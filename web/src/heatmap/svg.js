@@ -1,0 +1,155 @@
+/** A pen like a canvas' 2D context that writes SVG, as far as draw.js uses one: the map is drawn by the same code. */
+
+import { context2d } from '../dom.js';
+
+/**
+ * @typedef {object} Ink
+ * @property {string} fillStyle @property {string} strokeStyle @property {number} lineWidth
+ * @property {string} font @property {CanvasTextAlign} textAlign @property {CanvasTextBaseline} textBaseline
+ * @property {boolean} imageSmoothingEnabled
+ */
+
+const ANCHORS = /** @type {Record<string, string>} */ ({ left: 'start', right: 'end', center: 'middle' });
+
+/** @implements {Ink} */
+export class SvgPen {
+  fillStyle = '#000';
+  strokeStyle = '#000';
+  lineWidth = 1;
+  font = '12px monospace';
+  /** @type {CanvasTextAlign} */
+  textAlign = 'left';
+  /** @type {CanvasTextBaseline} */
+  textBaseline = 'alphabetic';
+  imageSmoothingEnabled = true;
+  #measuring = context2d(document.createElement('canvas'));
+  /** @type {string[]} */
+  #parts = [];
+  /** @type {string[]} */
+  #path = [];
+  /** @type {{ transform: string, groups: number }[]} */
+  #saved = [];
+  #transform = '';
+  #groups = 0;
+  #clips = 0;
+
+  /**
+   * The drawing as a document of its own.
+   * @param {number} width @param {number} height @param {string} title
+   */
+  finish(width, height, title) {
+    return (
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">` +
+      `<title>${escape(title)}</title>${this.#parts.join('\n')}</svg>\n`
+    );
+  }
+
+  save() {
+    this.#saved.push({ transform: this.#transform, groups: this.#groups });
+    this.#groups = 0;
+  }
+
+  restore() {
+    if (this.#groups) this.#parts.push('</g>'.repeat(this.#groups));
+    const { transform, groups } = this.#saved.pop() ?? { transform: '', groups: 0 };
+    this.#transform = transform;
+    this.#groups = groups;
+  }
+
+  /** @param {number} x @param {number} y */
+  translate(x, y) {
+    this.#transform += `translate(${tidy(x)} ${tidy(y)})`;
+  }
+
+  /** @param {number} radians */
+  rotate(radians) {
+    if (radians) this.#transform += `rotate(${tidy((radians * 180) / Math.PI)})`;
+  }
+
+  beginPath() {
+    this.#path = [];
+  }
+
+  /** @param {number} x @param {number} y */
+  moveTo(x, y) {
+    this.#path.push(`M${tidy(x)} ${tidy(y)}`);
+  }
+
+  /** @param {number} x @param {number} y */
+  lineTo(x, y) {
+    this.#path.push(`L${tidy(x)} ${tidy(y)}`);
+  }
+
+  /** @param {number} x @param {number} y @param {number} width @param {number} height */
+  rect(x, y, width, height) {
+    this.#path.push(`M${tidy(x)} ${tidy(y)}h${tidy(width)}v${tidy(height)}h${tidy(-width)}z`);
+  }
+
+  clip() {
+    // Several exported maps may end up in one document, where ids are shared.
+    const id = `clip-${Math.random().toString(36).slice(2, 10)}-${++this.#clips}`;
+    this.#parts.push(`<clipPath id="${id}"><path d="${this.#path.join('')}"/></clipPath><g clip-path="url(#${id})">`);
+    this.#groups += 1;
+  }
+
+  stroke() {
+    this.#parts.push(`<path d="${this.#path.join('')}" fill="none"${this.#pencil()}/>`);
+  }
+
+  clearRect() {}
+
+  /** @param {number} x @param {number} y @param {number} width @param {number} height */
+  fillRect(x, y, width, height) {
+    this.#parts.push(`<rect${box(x, y, width, height)} fill="${this.fillStyle}"/>`);
+  }
+
+  /** @param {number} x @param {number} y @param {number} width @param {number} height */
+  strokeRect(x, y, width, height) {
+    this.#parts.push(`<rect${box(x, y, width, height)} fill="none"${this.#pencil()}/>`);
+  }
+
+  /** @param {HTMLCanvasElement} image @param {number} x @param {number} y @param {number} width @param {number} height */
+  drawImage(image, x, y, width, height) {
+    const pixels = image.toDataURL('image/png');
+    this.#parts.push(
+      `<image${box(x, y, width, height)} preserveAspectRatio="none" style="image-rendering:pixelated" href="${pixels}"/>`,
+    );
+  }
+
+  /** @param {string} text @param {number} x @param {number} y */
+  fillText(text, x, y) {
+    const turn = this.#transform && ` transform="${this.#transform}"`;
+    const middle = this.textBaseline === 'middle' ? ' dominant-baseline="central"' : '';
+    this.#parts.push(
+      `<text x="${tidy(x)}" y="${tidy(y)}"${turn}${middle} text-anchor="${ANCHORS[this.textAlign] ?? 'start'}"` +
+        ` fill="${this.fillStyle}" style="font:${escape(this.font)}">${escape(text)}</text>`,
+    );
+  }
+
+  /** @param {string} text */
+  measureText(text) {
+    this.#measuring.font = this.font;
+    return this.#measuring.measureText(text);
+  }
+
+  #pencil() {
+    return ` stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`;
+  }
+}
+
+/** @param {number} x @param {number} y @param {number} width @param {number} height */
+function box(x, y, width, height) {
+  return ` x="${tidy(x)}" y="${tidy(y)}" width="${tidy(width)}" height="${tidy(height)}"`;
+}
+
+/** @param {number} value */
+function tidy(value) {
+  return Number(value.toFixed(3));
+}
+
+/** Text as XML holds it; control characters, which XML knows no way to write, become a replacement. @param {string} text */
+function escape(text) {
+  return text
+    .replace(/[\0-\x08\v\f\x0E-\x1F\uFFFE\uFFFF]|[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, '\uFFFD')
+    .replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
+}
