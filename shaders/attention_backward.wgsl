@@ -6,9 +6,10 @@
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
 //## with p = exp(score - lse), ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
 //## lse and delta of each query lie beside each other in row_values.
-//## The tile is that of attention_tiled.wgsl, with BQ rows and BK columns.
+//## lib/tiles.wgsl has the products.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
+//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, accumulate, row_number, column_number with context
 //# set by_query = side == "query"
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 {{ half_types(dtypes) }}
@@ -28,89 +29,17 @@
 //# include "lib/score.wgsl"
 //# include "lib/sequences.wgsl"
 
-const SCORES = BK / TX;
-const PITCH = DEPTH4 + 1u;
-var<workgroup> stage: array<vec4<f32>, {{ [(BK + BQ) * (DEPTH4 + 1), VALUE_KEYS * ([D4, DV4] | max)] | max }}>;
-var<workgroup> weights: array<vec4<f32>, BQ * BK / 4u>;
+{{ vec4_reader("query", D4) }}
+{{ vec4_reader("key", D4) }}
+{{ vec4_reader("value", DV4) }}
+{{ vec4_reader("grad", DV4) }}
+//# set wide4 = D4 if by_query else [D4, DV4] | max
+{{ tile_memory(wide4, 0) }}
 
-//## products += rows · columns over the head dim `d4`, in chunks staged in workgroup memory.
-//# macro multiply(products, row, column, d4)
-    for (var depth = 0u; depth < {{ d4 }}u; depth += DEPTH4) {
-      workgroupBarrier();
-      for (var e = local; e < (BK + BQ) * DEPTH4; e += WORKGROUP) {
-        let d = depth + e % DEPTH4;
-        let line = e / DEPTH4;
-        var v = vec4<f32>();
-        if (d < {{ d4 }}u) {
-          if (line < BK) {
-            // Column 4·(tx + TX·g) + c goes to line (4g + c)·TX + tx, as in attention_tiled.wgsl.
-            let n = tile + 4u * (line % TX + TX * (line / (4u * TX))) + (line / TX) % 4u;
-            if (n < end) {
-              v = {{ column }}_at4({{ column }}_head + n * params.{{ column }}_strides.z, params.{{ column }}_strides.w, 4u * d){{ " * params.query_scale" if column == "query" else "" }};
-            }
-          } else if (first_row + line - BK < row_count) {
-            v = {{ row }}_at4({{ row }}_head + (first_row + line - BK) * params.{{ row }}_strides.z, params.{{ row }}_strides.w, 4u * d){{ " * params.query_scale" if row == "query" else "" }};
-          }
-        }
-        stage[line * PITCH + e % DEPTH4] = v;
-      }
-      workgroupBarrier();
-      for (var d = 0u; d < DEPTH4; d++) {
-//# call(r) each("r", ROWS, unrolled)
-        rows[{{ r }}] = stage[(BK + ty * ROWS + {{ r }}) * PITCH + d];
-//# endcall
-//# call(n) each("n", BK // TX, unrolled)
-        let v = stage[({{ n }} * TX + tx) * PITCH + d];
-//#   call(r) each("r", ROWS, unrolled)
-        {{ products }}[{{ r }} * SCORES + {{ n }}] += dot(rows[{{ r }}], v);
-//#   endcall
-//# endcall
-      }
-    }
-//# endmacro
-//##
-//## sums += coefficients · columns: the coefficients go through workgroup memory to the whole row.
-//# macro accumulate(sums, coefficients, column, d4)
-//# set across = (d4 + TX - 1) // TX
-    workgroupBarrier();
-//# call(r) each("r", ROWS, unrolled)
-//#   call(g) each("g", BK // (4 * TX), unrolled)
-    let n = {{ r }} * SCORES + 4u * {{ g }};
-    weights[(ty * ROWS + {{ r }}) * (BK / 4u) + {{ g }} * TX + tx] =
-      vec4<f32>({{ coefficients }}[n], {{ coefficients }}[n + 1u], {{ coefficients }}[n + 2u], {{ coefficients }}[n + 3u]);
-//#   endcall
-//# endcall
-    for (var part = 0u; part < BK; part += VALUE_KEYS) {
-      workgroupBarrier();
-      for (var e = local; e < VALUE_KEYS * {{ d4 }}u; e += WORKGROUP) {
-        let n = tile + part + e / {{ d4 }}u;
-        var v = vec4<f32>();
-        if (n < end) {
-          v = {{ column }}_at4({{ column }}_head + n * params.{{ column }}_strides.z, params.{{ column }}_strides.w, 4u * (e % {{ d4 }}u));
-        }
-        stage[e] = v;
-      }
-      workgroupBarrier();
-      for (var k = 0u; k < VALUE_KEYS; k += 4u) {
-//# call(r) each("r", ROWS, unrolled)
-        rows[{{ r }}] = weights[(ty * ROWS + {{ r }}) * (BK / 4u) + (part + k) / 4u];
-//# endcall
-//# call(c) each("c", 4, unrolled)
-//#   call(o) each("o", across, unrolled)
-        let v = stage[(k + {{ c }}) * {{ d4 }}u + {{ o }} * TX + tx];
-//#     call(r) each("r", ROWS, unrolled)
-        {{ sums }}[{{ r }} * {{ across }}u + {{ o }}] += rows[{{ r }}][{{ c }}] * v;
-//#     endcall
-//#   endcall
-//# endcall
-      }
-    }
-//# endmacro
-//##
 //# macro store(name, sums, d4, factor)
 //# set across = (d4 + TX - 1) // TX
 //# call(r) each("r", ROWS, unrolled)
-  let n = first_row + ty * ROWS + {{ r }};
+  let n = first_row + {{ row_number.format(r) }};
   if (n < row_count) {
     let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
 //#   call(o) each("o", across, unrolled)
@@ -122,11 +51,11 @@ var<workgroup> weights: array<vec4<f32>, BQ * BK / 4u>;
 //# endcall
 //# endmacro
 //##
-@compute @workgroup_size(WORKGROUP)
+@compute @workgroup_size(TX, TY)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_id) local: vec3<u32>,
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
   let heads = {{ "params.heads" if by_query else "params.heads / params.group" }};
@@ -140,28 +69,33 @@ fn main(
   let first_row = at.tile * BQ;
   let row_count = {{ "at.queries" if by_query else "u32(at.keys)" }};
 //# else
-  if (work >= params.tiles * heads * params.batch) {
+  let all_heads = heads * params.batch;
+  if (work >= params.tiles * all_heads) {
     return;
   }
-  let b = work / params.tiles / heads;
-  let head = (work / params.tiles) % heads;
+  // Under a causal mask the tiles with most to do begin first, those of all heads.
+  let first_row = {{ "(params.tiles - 1u - work / all_heads)" if by_query else "(work / all_heads)" }} * BQ;
+  let head = work % heads;
+  let b = work / heads % params.batch;
   let at = sequence(b);
-  let first_row = (work % params.tiles) * BQ;
   let row_count = {{ "params.queries" if by_query else "params.keys" }};
 //# endif
-  let tx = local % TX;
-  let ty = local / TX;
+  let tx = local.x;
+  let ty = local.y;
+  let place = ty * TX + tx;
   let length = at.keys;
   let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;
 
-  var rows: array<vec4<f32>, ROWS>;
-  var s: array<f32, ROWS * SCORES>;
-  var dp: array<f32, ROWS * SCORES>;
+  var s: array<vec4<f32>, ROWS * SCORES>;
+  var dp: array<vec4<f32>, ROWS * SCORES>;
   var sums: array<vec4<f32>, {{ ROWS * ((D4 + TX - 1) // TX) }}>;
 //# if not by_query
   var sums2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
 //# endif
+  // LSE and delta of the queries: of the rows, or of each tile's columns.
+  var ends: array<vec2<f32>, {{ ROWS if by_query else BK // TX }}>;
+{{ tile_registers(wide4) }}
 
 //# if by_query
   let h = head;
@@ -181,44 +115,51 @@ fn main(
   let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
   let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
 
+  let values_of_rows = {{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin;
+//# if by_query
+//#   call(r) each("r", ROWS, unrolled)
+  ends[{{ r }}] = row_values[values_of_rows + min(first_row + {{ row_number.format(r) }}, last_row)];
+//#   endcall
+//# endif
+
   for (var tile = begin; tile < end; tile += BK) {
-//# call(n) each("n", ROWS * BK // TX, unrolled)
-    s[{{ n }}] = 0.0;
-    dp[{{ n }}] = 0.0;
-//# endcall
-{{ multiply("s", row, column, D4) }}
-{{ multiply("dp", row2, column2, DV4) }}
+//# if not by_query
+//#   call(n) each("n", BK // TX, unrolled)
+    ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)];
+//#   endcall
+//# endif
+{{ products("s", row, column, D4) }}
+{{ products("dp", row2, column2, DV4) }}
 //# call(r) each("r", ROWS, unrolled)
 //#   call(n) each("n", BK // TX, unrolled)
     {
-      let here = {{ r }} * SCORES + {{ n }};
-      let row_index = first_row + ty * ROWS + {{ r }};
-      let column_index = tile + 4u * (tx + TX * ({{ n }} / 4u)) + {{ n }} % 4u;
-//#     if by_query
-      let i = row_index;
-      let j = column_index;
+      let row = first_row + {{ row_number.format(r) }};
+      let column = tile + {{ column_number.format(n) }};
+      let i = {{ "row" if by_query else "column" }};
+      let j = {{ "column" if by_query else "row" }};
+      let ended = ends[{{ r if by_query else n }}];
+      let cell = {{ r }} * SCORES + {{ n }} / 4u;
+      let product = s[cell][{{ n }} % 4u];
+      let position = i32(i) + shift;
+//#     if masks or has_score_mod
+      let masked = score(product, b, h, i, j, position, length);
+      let seen = masked >= FLOOR;
 //#     else
-      let i = column_index;
-      let j = row_index;
+      let masked = shaped(product);
+      let seen = in_window(position, i32(j), length);
 //#     endif
-      var p = 0.0;
-      var ds = 0.0;
-      if (row_index <= last_row && column_index < end) {
-        let row = row_values[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i];
-        let masked = score(s[here], b, h, i, j, i32(i) + shift, length);
-        // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
-        p = select(0.0, exp2(fma(row.x, -LOG2_E, masked)), masked >= FLOOR);
-        ds = p * (dp[here] - row.y);
+      // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
+      let p = select(0.0, exp2(fma(ended.x, -LOG2_E, masked)), seen && row <= last_row && column < end);
+      var ds = p * (dp[cell][{{ n }} % 4u] - ended.y);
 //#     if has_score_mod
-        ds *= score_mod_slope(shaped(s[here]), i32(b), i32(h), i32(i), i32(j));
+      ds *= score_mod_slope(shaped(product), i32(b), i32(h), i32(i), i32(j));
 //#     endif
 //#     if softcap
-        let capped = accurate_tanh(s[here]);
-        ds *= 1.0 - capped * capped;
+      let capped = accurate_tanh(product);
+      ds *= 1.0 - capped * capped;
 //#     endif
-      }
-      s[here] = p;
-      dp[here] = ds;
+      s[cell][{{ n }} % 4u] = p;
+      dp[cell][{{ n }} % 4u] = {{ "select(0.0, ds, p > 0.0)" if has_score_mod else "ds" }};
     }
 //#   endcall
 //# endcall

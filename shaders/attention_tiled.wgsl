@@ -170,8 +170,8 @@ fn main(
 //# if masks or has_score_mod
 //#   call(r) each("r", ROWS, unrolled)
 //#     call(n) each("n", BK // TX, unrolled)
-    let i = first_row + {{ row_number(r) }};
-    let j = tile + {{ column_number(n) }};
+    let i = first_row + {{ row_number.format(r) }};
+    let j = tile + {{ column_number.format(n) }};
     let at = {{ r }} * SCORES + {{ n }} / 4u;
     s[at][{{ n }} % 4u] = score(s[at][{{ n }} % 4u], b, h, i, j, i32(i) + shift, length);
 //#     endcall
@@ -185,7 +185,7 @@ fn main(
     if (!whole) {
 //#   call(r) each("r", ROWS, unrolled)
       // The keys that the row sees, counted from this invocation's first one.
-      let position = first_position + i32({{ row_number(r) }});
+      let position = first_position + i32({{ row_number.format(r) }});
       let lowest = vec4<i32>(position - params.window_left - i32(tile + 4u * tx));
       let highest = vec4<i32>(min(position + params.window_right, length - 1) - i32(tile + 4u * tx));
 //#     call(g) each("g", BK // (4 * TX), unrolled)
@@ -228,7 +228,7 @@ fn main(
 //# endif
 {{ across_row("total", "sum") }}
 //# call(r) each("r", ROWS, unrolled)
-  let i = first_row + {{ row_number(r) }};
+  let i = first_row + {{ row_number.format(r) }};
   if (i <= last_row) {
     let end_of_row = row_end(h, top[{{ r }}], total[{{ r }}]);
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));

@@ -9,7 +9,7 @@ import pytest
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels import attention as attention_module
-from py_attn.kernels._tiles import Tile, choose_tile
+from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.decode import choose_splits
 from tests.recording_bridge import LIMITS, RecordingBridge
 
@@ -342,17 +342,17 @@ def test_tiles_fit_the_adapter(memory, subgroup, software):
     limits = LIMITS | {"maxComputeWorkgroupStorageSize": memory}
     for d4 in (1, 2, 8, 16, 17, 32, 64, 128):
         for dv4 in (1, 3, 16, 32, 128):
-            for queries in (1, 7, 64, 4096):
-                tile = choose_tile(queries, d4, dv4, limits, subgroup, software)
-                if tile is None:
-                    assert dv4 > 32 or memory < 32 << 10
-                    continue
-                assert tile.workgroup_bytes(d4, dv4, subgroup > 0) <= memory
+            tiles = tiles_for(d4, dv4, limits, subgroup, software)
+            assert tiles or dv4 > 32
+            for tile in tiles:
+                assert tile.workgroup_bytes(d4, dv4) <= memory
                 assert tile.tx * tile.ty <= limits["maxComputeInvocationsPerWorkgroup"]
+                # What lib/tiles.wgsl stands on.
+                assert tile.rows % 4 == 0
+                assert tile.tx % 4 == 0
                 assert tile.keys % (4 * tile.tx) == 0
                 assert tile.keys % tile.value_keys == 0
-                assert tile.value_keys % 4 == 0
-                assert tile.depth4 <= d4
+                assert tile.value_keys % tile.tx == 0
                 if subgroup:
                     # The row maximum goes through shuffles among tx neighbours.
                     assert tile.tx <= subgroup
@@ -361,17 +361,25 @@ def test_tiles_fit_the_adapter(memory, subgroup, software):
 
 def test_head_dims_up_to_128_have_a_tile_everywhere():
     for d4 in range(1, 33):
-        assert choose_tile(512, d4, d4, LIMITS, 0)
-        assert choose_tile(512, d4, d4, LIMITS, 4)
+        assert tiles_for(d4, d4, LIMITS)
+        assert tiles_for(d4, d4, LIMITS, 4)
+
+
+def test_tiles_follow_the_rows_and_the_heads():
+    tiles = tiles_for(32, 32, LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10})
+    assert choose_tile(4096, 16, tiles).queries == 128
+    assert choose_tile(4096, 1, tiles).queries <= 32
+    assert choose_tile(1, 1000, tiles).queries == 8
+    assert choose_tile(1, 1000, []) is None
 
 
 def test_a_forced_tile_is_what_runs(device, inputs, monkeypatch):
-    tile = Tile(4, 2, 1, 16, 2, 4, True)
+    tile = Tile(4, 2, 4, 16, 2, 4, True)
     monkeypatch.setattr(attention_module, "choose_tile", lambda *_: tile)
     shader, params, workgroups, _ = attention_plan(device, *inputs, variant="tiled")
-    assert shader.constants["BQ"] == 2
-    assert params["tiles"] == 3
-    assert workgroups == (2 * 4 * 3, 1, 1)
+    assert shader.constants["BQ"] == 8
+    assert params["tiles"] == 1
+    assert workgroups == (2 * 4, 1, 1)
 
 
 # pa.attention_weights

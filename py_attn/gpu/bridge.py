@@ -25,8 +25,9 @@ Progress = Callable[[int, int], None]
 class AdapterInfo:
     """The adapter in its own words.
 
-    ``software`` is true for a fallback adapter, one that computes on the CPU. Limits carry WebGPU's
-    names (``maxBufferSize``, …). Subgroup sizes are 0 where there are no subgroups.
+    ``features`` are WebGPU's and, by their names, WGSL's language features. ``software`` is true for a
+    fallback adapter, one that computes on the CPU. Limits carry WebGPU's names (``maxBufferSize``, …).
+    Subgroup sizes are 0 where there are no subgroups.
     """
 
     vendor: str

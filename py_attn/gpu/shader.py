@@ -107,7 +107,7 @@ def render(
     enable: tuple[str, ...] = (),
     requires: tuple[str, ...] = (),
 ) -> Shader:
-    """Render ``template`` below a header that declares extensions, language features, constants, params and buffers.
+    """Render ``template`` below a header that declares extensions, constants, params and buffers.
 
     Integer, float and boolean constants become WGSL ``const`` declarations of their names; all
     constants are Jinja2 variables too. Group 0 holds the storage buffers in order, group 1 the params.

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-# Registers for one invocation's outputs, in vec4s; beyond this compilers spill.
-_MAX_OUTPUTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One configuration of ``attention_tiled.wgsl``.
+    """One configuration of ``lib/tiles.wgsl``; forward, rows are queries and columns keys.
 
     Attributes
     ----------
@@ -43,11 +39,11 @@ class Tile:
         """Query rows of a tile."""
         return self.ty * self.rows
 
-    def workgroup_bytes(self, d4: int, dv4: int) -> int:
+    def workgroup_bytes(self, d4: int, wide4: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
         keys = 4 * self.depth4 * (self.keys // 4 + 1)
         queries = 4 * self.depth4 * (self.queries // 4 + 1)
-        values = self.value_keys * dv4
+        values = self.value_keys * wide4
         # The values take the place of what QKᵀ needed, but for a query that stays.
         if self.query_resident:
             vec4s = max(keys, values) + queries * -(-d4 // self.depth4)
@@ -70,62 +66,104 @@ class Tile:
             "query_resident": self.query_resident,
         }
 
-    def fits(self, d4: int, dv4: int, subgroups: bool, limits: Mapping[str, int]) -> bool:
+    def fits(self, d4: int, wide4: int, limits: Mapping[str, int]) -> bool:
         """Whether workgroup memory and invocations are within the adapter's limits."""
-        invocations = self.tx * self.ty
         return (
-            self.workgroup_bytes(d4, dv4) <= limits["maxComputeWorkgroupStorageSize"]
-            and invocations <= limits["maxComputeInvocationsPerWorkgroup"]
-            and invocations <= limits["maxComputeWorkgroupSizeX"]
+            self.workgroup_bytes(d4, wide4) <= limits["maxComputeWorkgroupStorageSize"]
+            and self.tx * self.ty <= limits["maxComputeInvocationsPerWorkgroup"]
+            and self.tx <= limits["maxComputeWorkgroupSizeX"]
+            and self.ty <= limits["maxComputeWorkgroupSizeY"]
         )
 
-
-@dataclass(frozen=True, slots=True)
-class _Choices:
-    """What is tried in turn, largest first; ``stage`` pairs depth4 and value_keys."""
-
-    tx: tuple[int, ...]
-    ty: tuple[int, ...]
-    keys: tuple[int, ...]
-    stage: tuple[tuple[int, int], ...]
+    def registers(self, scores: int, sums4: Sequence[int]) -> int:
+        """Registers of one invocation's scores and outputs, in vec4s."""
+        return self.rows * (scores * self.keys // (4 * self.tx) + sum(-(-n // self.tx) for n in sums4))
 
 
-_HARDWARE = _Choices((16, 8, 4), (16, 8, 4, 2), (64, 32, 16), ((8, 16), (4, 16), (4, 8), (2, 4)))
+# For head dims up to so many vec4s, the fastest first; bench/NOTES.md has the measurements.
+_HARDWARE = (
+    (8, Tile(8, 16, 4, 32, 4, 16, True)),
+    (16, Tile(16, 16, 8, 64, 8, 32)),
+    (16, Tile(16, 16, 8, 64, 4, 16)),
+    (128, Tile(16, 16, 8, 128, 4, 32)),
+    (128, Tile(16, 16, 8, 64, 4, 16)),
+    (128, Tile(16, 16, 4, 64, 4, 16)),
+    (128, Tile(16, 8, 4, 64, 4, 16)),
+    (128, Tile(8, 16, 4, 32, 4, 16)),
+    (128, Tile(8, 8, 4, 32, 4, 8)),
+    (128, Tile(8, 4, 4, 32, 2, 8)),
+    (128, Tile(8, 2, 4, 32, 2, 8)),
+    (128, Tile(4, 8, 4, 16, 2, 8)),
+    (128, Tile(4, 2, 4, 16, 2, 4)),
+)
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
 # with one store each) and gains nothing from large tiles.
-_SOFTWARE = _Choices((4,), (8, 4, 2), (16,), ((4, 8), (2, 4)))
+_SOFTWARE = (
+    (128, Tile(4, 8, 4, 16, 4, 8)),
+    (128, Tile(4, 4, 4, 16, 2, 4)),
+    (128, Tile(4, 2, 4, 16, 2, 4)),
+)
+# Registers for scores and outputs, in vec4s; beyond this compilers spill.
+_MAX_REGISTERS = 40
+# Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
+_BUSY_WORKGROUPS = 128
 
 
-def choose_tile(
-    queries: int, d4: int, dv4: int, limits: Mapping[str, int], subgroup_min_size: int, software: bool = False
-) -> Tile | None:
-    """The first configuration of a fixed preference that fits, or None.
+def tiles_for(
+    d4: int,
+    wide4: int,
+    limits: Mapping[str, int],
+    subgroup_min_size: int = 0,
+    software: bool = False,
+    *,
+    scores: int = 1,
+    sums4: Sequence[int] | None = None,
+) -> list[Tile]:
+    """What this adapter can run for these head dims, the fastest first.
 
     Parameters
     ----------
-    queries : int
-        Query rows; short inputs get short tiles.
-    d4, dv4 : int
-        Head dims of key and value in vec4s.
+    d4, wide4 : int
+        Head dim of the products and the widest operand of ``accumulate`` in vec4s.
     limits : mapping
         The adapter's limits by WebGPU's names.
     subgroup_min_size : int
         The smallest subgroup of the adapter, or 0 for the variant without subgroups.
     software : bool
         Whether the adapter computes on the CPU.
+    scores : int
+        How many scores an invocation holds for each row and column.
+    sums4 : sequence of int, optional
+        The widths of what is accumulated, in vec4s; ``[wide4]`` unless given.
     """
-    subgroups = subgroup_min_size > 0
-    choices = _SOFTWARE if software else _HARDWARE
-    for tx, ty, rows, keys, (depth4, value_keys) in itertools.product(
-        choices.tx, choices.ty, (4, 2, 1), choices.keys, choices.stage
-    ):
-        too_wide = (subgroups and tx > subgroup_min_size) or (tx > 4 and tx >= 2 * dv4)
-        too_tall = ty * rows > 8 and ty * rows >= 2 * queries
-        # The last resort for the widest heads is to let the compiler spill.
-        spills = rows > 1 and rows * -(-dv4 // tx) > _MAX_OUTPUTS
-        if too_wide or too_tall or spills or keys % (4 * tx):
-            continue
-        tile = Tile(tx, ty, rows, keys, min(depth4, d4), value_keys)
-        if tile.fits(d4, dv4, subgroups, limits):
+    widths = [wide4] if sums4 is None else sums4
+    fitting = [
+        tile
+        for most, tile in (_SOFTWARE if software else _HARDWARE)
+        if d4 <= most
+        and tile.fits(d4, wide4, limits)
+        and (not subgroup_min_size or tile.tx <= subgroup_min_size)
+        and (tile.tx <= 8 or tile.tx < 2 * wide4)
+    ]
+    # The last resort for the widest heads is to let the compiler spill.
+    return [tile for tile in fitting if tile.registers(scores, widths) <= _MAX_REGISTERS] or fitting[-1:]
+
+
+def choose_tile(rows: int, heads: int, tiles: Sequence[Tile]) -> Tile | None:
+    """The first of ``tiles`` that is not taller than the rows and keeps a GPU busy, or None if there is none.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of a head.
+    heads : int
+        Heads in all batch elements.
+    tiles : sequence of Tile
+        From :func:`tiles_for`.
+    """
+    for tile in tiles:
+        too_tall = tile.queries > 8 and tile.queries >= 2 * rows
+        too_few = tile.queries > 32 and heads * -(-rows // tile.queries) < _BUSY_WORKGROUPS
+        if not too_tall and not too_few:
             return tile
-    return None
+    return tiles[-1] if tiles else None

@@ -29,7 +29,7 @@ from py_attn.kernels._inputs import (
     sink_params,
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
-from py_attn.kernels._tiles import Tile, choose_tile
+from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 
 Variant = Literal["auto", "naive", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
@@ -180,13 +180,14 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
     d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
     if variant in ("subgroup", "auto"):
         if info.subgroup_min_size >= 4:
-            tile = choose_tile(p.queries, d4, dv4, info.limits, info.subgroup_min_size, info.software)
+            tiles = tiles_for(d4, dv4, info.limits, info.subgroup_min_size, info.software)
+            tile = choose_tile(p.queries, p.batch * p.heads, tiles)
             if tile:
                 return "subgroup", tile
         if variant == "subgroup":
             missing = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
             raise ValueError(f"variant: subgroup needs {missing}, which {info} lacks")
-    tile = choose_tile(p.queries, d4, dv4, info.limits, 0, info.software)
+    tile = choose_tile(p.queries, p.batch * p.heads, tiles_for(d4, dv4, info.limits, 0, info.software))
     if tile:
         return "tiled", tile
     if variant == "tiled":

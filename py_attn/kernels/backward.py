@@ -32,7 +32,7 @@ from py_attn.kernels._inputs import (
     sink_params,
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
-from py_attn.kernels._tiles import Tile, choose_tile
+from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 
 _DELTA_PARAMS = ParamsLayout(
     grad_strides="vec4<u32>",
@@ -214,8 +214,10 @@ class _Backward:
         """One pass: ``side`` owns the rows."""
         inputs, p, device = self.inputs, self.inputs.problem, self.inputs.device
         d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
-        accumulated = d4 if side == "query" else d4 + dv4
-        tile = choose_tile(rows, d4, accumulated, device.info.limits, 0, device.info.software)
+        limits, software = device.info.limits, device.info.software
+        sums4 = [d4] if side == "query" else [d4, dv4]
+        tiles = tiles_for(max(d4, dv4), max(sums4), limits, 0, software, scores=2, sums4=sums4)
+        tile = choose_tile(rows, heads * p.batch, [t for t in tiles if not t.query_resident])
         if tile is None:
             allowed = device.info.limits["maxComputeWorkgroupStorageSize"]
             raise ValueError(
@@ -226,11 +228,11 @@ class _Backward:
         named += outputs.items()
         packing = inputs.packing
         if packing:
-            tiles = tile_slots(rows, packing, tile.queries)
+            slots = tile_slots(rows, packing, tile.queries)
             table = tile_table(inputs, tile.queries, side)
             named.insert(-len(outputs), ("tiles", table))
         else:
-            tiles = -(-rows // tile.queries)
+            slots = -(-rows // tile.queries)
         bound = {name: device.bind(tensor, name) for name, tensor in named}
         assert inputs.value is not None
         firsts = {name: buffer.first for name, buffer in bound.items()}
@@ -241,7 +243,7 @@ class _Backward:
             grad_strides=self.grad.strides,
             value_first=bound["value"].first,
             grad_first=bound["grad"].first,
-            tiles=tiles,
+            tiles=slots,
             grad_scale=p.masking.scale,
             **{f"{name}_strides": operand(name, tensor).strides for name, tensor in outputs.items()},
         )
@@ -259,7 +261,7 @@ class _Backward:
             bindings.append(TILES)
         bindings += [Binding(name, output_type(t.dtype), writes=True) for name, t in outputs.items()]
         shader = _render_backward(side, tile, tuple(bindings), tuple(constants.items()))
-        device.dispatch(shader, params, list(bound.values()), device.grid(tiles * heads * p.batch, "query"))
+        device.dispatch(shader, params, list(bound.values()), device.grid(slots * heads * p.batch, "query"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -53,26 +53,21 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
   var staged: array<vec4<f32>, {{ [column_loads + row_loads, (VALUE_KEYS * wide4 + WORKGROUP - 1) // WORKGROUP] | max }}>;
 //# endmacro
 //##
-//## Neighbours take two vec4s of one line, then go on to the next line: entry e of `lines`.
-//# macro line(lines)
-(e / 2u) % {{ lines }}
-//# endmacro
-//# macro vec4_of_line(lines)
-2u * (e / (2u * {{ lines }})) + e % 2u
-//# endmacro
+//## Neighbours take two vec4s of one line, then go on to the next line: line and vec4 of entry e of so many lines.
+//# set line = "(e / 2u) % {0}"
+//# set vec4_of_line = "2u * (e / (2u * {0})) + e % 2u"
 //##
 //# macro put(first, pitch, lines, value)
       let v = {{ value }};
-      let number = {{ line(lines) }};
-      let d = 4u * ({{ vec4_of_line(lines) }});
+      let number = {{ line.format(lines) }};
+      let d = 4u * ({{ vec4_of_line.format(lines) }});
 //# for c in range(4)
       stage[{{ first }} + (d + {{ c }}u) * {{ pitch }} + number / 4u][number % 4u] = v[{{ c }}];
 //# endfor
 //# endmacro
 //##
-//# macro scaled(name, value)
-{{ value }}{{ " * params.query_scale" if name == "query" }}
-//# endmacro
+//## Queries are scaled for the scores alone.
+//# set factor_of = {"query": " * params.query_scale"}
 //##
 //## Stages all of the rows' head dim, for products with resident rows.
 //# macro stage_rows(row, d4)
@@ -80,7 +75,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# call(n) each("n", row_loads * chunks, unrolled)
   let e = place + {{ n }} * WORKGROUP;
   if (e < BQ * DEPTH4 * {{ chunks }}u) {
-{{ put("ROW_STAGE", "ROW_PITCH", "BQ", scaled(row, row ~ "_vec4(" ~ row ~ "_head, first_row + " ~ line("BQ") ~ ", last_row, " ~ vec4_of_line("BQ") ~ ")")) }}
+{{ put("ROW_STAGE", "ROW_PITCH", "BQ", row ~ "_vec4(" ~ row ~ "_head, first_row + " ~ line.format("BQ") ~ ", last_row, " ~ vec4_of_line.format("BQ") ~ ")" ~ factor_of.get(row, "")) }}
   }
 //# endcall
 //# endmacro
@@ -88,12 +83,12 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# macro load_lines(row, column, depth, resident)
 //# call(n) each("n", column_loads, unrolled)
         let e = place + {{ n }} * WORKGROUP;
-        staged[{{ n }}] = {{ column }}_vec4({{ column }}_head, tile + {{ line("BK") }}, end - 1u, {{ depth }} + {{ vec4_of_line("BK") }});
+        staged[{{ n }}] = {{ column }}_vec4({{ column }}_head, tile + {{ line.format("BK") }}, end - 1u, {{ depth }} + {{ vec4_of_line.format("BK") }});
 //# endcall
 //# if not resident
 //#   call(n) each("n", row_loads, unrolled)
         let e = place + {{ n }} * WORKGROUP;
-        staged[{{ column_loads }}u + {{ n }}] = {{ row }}_vec4({{ row }}_head, first_row + {{ line("BQ") }}, last_row, {{ depth }} + {{ vec4_of_line("BQ") }});
+        staged[{{ column_loads }}u + {{ n }}] = {{ row }}_vec4({{ row }}_head, first_row + {{ line.format("BQ") }}, last_row, {{ depth }} + {{ vec4_of_line.format("BQ") }});
 //#   endcall
 //# endif
 //# endmacro
@@ -104,7 +99,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#   if BK * DEPTH4 % WORKGROUP
       if (e < BK * DEPTH4) {
 //#   endif
-{{ put("0u", "COLUMN_PITCH", "BK", scaled(column, "staged[" ~ n ~ "]")) }}
+{{ put("0u", "COLUMN_PITCH", "BK", "staged[" ~ n ~ "]" ~ factor_of.get(column, "")) }}
 //#   if BK * DEPTH4 % WORKGROUP
       }
 //#   endif
@@ -115,7 +110,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#     if BQ * DEPTH4 % WORKGROUP
       if (e < BQ * DEPTH4) {
 //#     endif
-{{ put("ROW_STAGE", "ROW_PITCH", "BQ", scaled(row, "staged[" ~ column_loads ~ "u + " ~ n ~ "]")) }}
+{{ put("ROW_STAGE", "ROW_PITCH", "BQ", "staged[" ~ column_loads ~ "u + " ~ n ~ "]" ~ factor_of.get(row, "")) }}
 //#     if BQ * DEPTH4 % WORKGROUP
       }
 //#     endif
@@ -168,13 +163,13 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# endmacro
 //##
-//# macro store_values(column, d4)
+//# macro store_values(d4)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
       let e = place + {{ n }} * WORKGROUP;
 //#   if VALUE_KEYS * d4 % WORKGROUP
       if (e < VALUE_KEYS * {{ d4 }}u) {
 //#   endif
-        stage[e] = {{ scaled(column, "staged[" ~ n ~ "]") }};
+        stage[e] = staged[{{ n }}];
 //#   if VALUE_KEYS * d4 % WORKGROUP
       }
 //#   endif
@@ -208,7 +203,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
     for (var part = 0u; part < {{ BK // VALUE_KEYS }}u; part++) {
       workgroupBarrier();
 {{ store_weights(coefficients) }}
-{{ store_values(column, d4) }}
+{{ store_values(d4) }}
       workgroupBarrier();
 //# if BK > VALUE_KEYS
       if (part + 1u < {{ BK // VALUE_KEYS }}u) {
@@ -229,10 +224,6 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
     }
 //# endmacro
 //##
-//## The numbers in its tile of an invocation's row r and column n.
-//# macro row_number(r)
-4u * (ty + TY * ({{ r }} / 4u)) + {{ r }} % 4u
-//# endmacro
-//# macro column_number(n)
-4u * (tx + TX * ({{ n }} / 4u)) + {{ n }} % 4u
-//# endmacro
+//## The numbers in its tile of an invocation's row and column {0}.
+//# set row_number = "4u * (ty + TY * ({0} / 4u)) + {0} % 4u"
+//# set column_number = "4u * (tx + TX * ({0} / 4u)) + {0} % 4u"

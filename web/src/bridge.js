@@ -32,6 +32,7 @@ const LIMITS = /** @type {const} */ ([
   'maxComputeWorkgroupStorageSize',
   'maxComputeInvocationsPerWorkgroup',
   'maxComputeWorkgroupSizeX',
+  'maxComputeWorkgroupSizeY',
   'maxComputeWorkgroupsPerDimension',
 ]);
 
@@ -132,7 +133,7 @@ export class DeviceBridge {
       architecture: info.architecture,
       description: info.description,
       software: info.isFallbackAdapter,
-      features: [...this.#device.features],
+      features: [...this.#device.features, ...(navigator.gpu.wgslLanguageFeatures ?? [])],
       limits: Object.fromEntries(LIMITS.map((name) => [name, limits[name]])),
       subgroup_min_size: this.#device.features.has('subgroups') ? info.subgroupMinSize : 0,
       subgroup_max_size: this.#device.features.has('subgroups') ? info.subgroupMaxSize : 0,
