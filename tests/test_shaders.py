@@ -25,6 +25,7 @@ from py_attn.kernels import _tiles
 from py_attn.kernels import attention as attention_module
 from py_attn.kernels.copy import contiguous, join
 from py_attn.kernels.weights import attention_scores
+from tests import shader_calls
 from tests.recording_bridge import LIMITS, RecordingBridge
 from tests.test_device import device_on
 
@@ -118,7 +119,10 @@ def render_everything():
                     # Wide heads need more workgroup memory than the smallest adapter has.
                     assert "workgroup memory" in str(error)  # noqa: PT017
         other_kernels(device)
-        device = device_on(RecordingBridge(**ADAPTERS["desktop"]))
+        for name in ("software", "desktop"):
+            device = device_on(RecordingBridge(**ADAPTERS[name]))
+            for calls in shader_calls.ALL:
+                calls(device)
         for tile in list(dict.fromkeys(every_tile(10, 10)))[::5]:
             with mock.patch.object(attention_module, "choose_tile", return_value=tile):
                 attention_shaders(device, "tiled" if tile.tx == 8 else "subgroup", mask="bool", lengths=True)
@@ -181,11 +185,17 @@ def test_there_are_enough_of_them(shaders):
     names = {shader.label.split("/")[0] for shader in shaders.values()}
     assert names == {
         "attention",
+        "attention_backward",
         "attention_weights",
+        "backward_delta",
         "cache_append",
         "copy",
         "decode_reduce",
         "decode_split",
+        "sink_gradient",
+        "turboquant_quantize",
+        "turboquant_rotate",
+        "varlen_tiles",
     }
     assert {s.variant for s in shaders.values() if s.name == "attention"} == {"naive", "tiled", "subgroup"}
     assert len(shaders) > 300

@@ -132,6 +132,7 @@ def render(
     body = environment().get_template(template).render(constants)
     lines, origins = list(header), [_HEADER] * len(header)
     previous_blank = False
+    waiting = 0
     for raw in body.splitlines():
         marks = _MARK.findall(raw)
         text = _MARK.sub("", raw).rstrip()
@@ -140,6 +141,10 @@ def render(
         previous_blank = not text
         lines.append(text)
         origins.append(marks[0] if marks else origins[-1])
+        # A line's mark stands at its end: where a placeholder became several lines, behind the last.
+        if marks:
+            origins[-1 - waiting :] = [marks[0]] * (waiting + 1)
+        waiting = waiting + 1 if text and not marks else 0
     return Shader(name, variant, "\n".join(lines) + "\n", dict(constants), bindings, params, tuple(origins))
 
 

@@ -346,10 +346,10 @@ def check_sinks(sinks: object, heads: int) -> None:
         if not sinks.kind.floating:
             raise TypeError(f"sinks: expected float32, float16 or bfloat16, got {sinks.dtype}")
         return
-    try:
-        values = np.asarray(sinks).astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"sinks: expected numbers, got {sinks!r}") from None
+    given = np.asarray(sinks)
+    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
+        raise TypeError(f"sinks: expected numbers, got {given.dtype}")
+    values = given.astype(np.float64)
     if not ((np.abs(values) <= _LARGEST_SINK) | np.isneginf(values)).all():
         raise ValueError(
             f"sinks: expected numbers within ±{_LARGEST_SINK:g} or -inf (no sink), got {values.tolist()}"
