@@ -9,7 +9,8 @@ import { createOutput } from './runtime/output.js';
 /**
  * @typedef {{ adapter: string, features: string[], software: boolean, versions: Record<string, string>,
  *   webgpu: boolean, reason: string, variants: string[],
- *   operations?: Record<string, { call: string, about: string }> }} Info
+ *   operations?: Record<string, OperationInfo> }} Info
+ * @typedef {{ label: string, call: string, about: string }} OperationInfo what else the kernel panel can time
  * @typedef {{ onProgress: import('./runtime/boot.js').OnBootProgress,
  *   onOutput: (lines: import('./runtime/output.js').Line[]) => void,
  *   onLost: (reason: string) => void }} Listeners
