@@ -89,7 +89,7 @@ def _run(text: str, device: Any, given: dict[str, Any]) -> dict[str, Callable[..
     try:
         code = compile(text, FILE, "exec")
     except SyntaxError as error:
-        raise ModError(f"SyntaxError: {error.msg}", error.lineno) from None
+        raise ModError(f"{type(error).__name__}: {error.msg}", error.lineno) from None
     _guarded(lambda: exec(code, space))
     return {name: space[name] for name in NAMES if callable(space.get(name))}
 
