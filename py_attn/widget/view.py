@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
 import uuid
 from base64 import b64encode
@@ -281,7 +282,8 @@ class AttentionView(anywidget.AnyWidget):
         elif kind == "set":
             traits = content["traits"]
             # As ipywidgets takes an update: the sender gets no echo of it.
-            self.set_state({name: traits[name] for name in _SETTABLE if name in traits})
+            with contextlib.suppress(traitlets.TraitError):  # of what is not there any more
+                self.set_state({name: traits[name] for name in _SETTABLE if name in traits})
         elif kind == "views":
             self._mounted[name] = int(content["count"])
             if not self.displayed:
