@@ -13,12 +13,11 @@ FILES = ("widget.js", "widget.css", "bridge.js")
 
 
 class WidgetBundle(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the bundle; the page's own wheel (``PY_ATTN_WHEEL=page``) goes without, as nothing there uses it."""
+    """Adds the bundle; the page's own wheel (``PY_ATTN_WHEEL=page``), where nothing uses it, goes without."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Name the files that the builder would leave out."""
         if os.environ.get("PY_ATTN_WHEEL") == "page" or version == "editable":
-            build_data.setdefault("exclude", []).append(f"/{STATIC}")
             return
         missing = [name for name in FILES if not (Path(self.root) / STATIC / name).is_file()]
         if missing:

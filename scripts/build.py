@@ -66,22 +66,10 @@ def build_widget() -> None:
     """Bundle the notebook widget's front end into the package, unless nothing in it changed."""
     inputs = [ROOT / "web" / "src", ROOT / "vite.config.js", ROOT / "package-lock.json"]
     stamp = Stamp(CACHE / "widget.stamp", sha256_tree(inputs))
-    if stamp.is_current() and (WIDGET_OUT / "widget.js").is_file():
+    if stamp.is_current() and (WIDGET_OUT / "bridge.js").is_file():
         return
     say("building the widget with Vite")
     call(["node", VITE, "build", "--mode", "widget", "--logLevel", "warn"], "Vite could not build the widget")
-    stamp.write()
-
-
-def build_widget() -> None:
-    """Bundle the notebook widget's front end into the package, unless nothing of it changed."""
-    inputs = [ROOT / "web" / "src", ROOT / "vite.config.js", ROOT / "package-lock.json"]
-    stamp = Stamp(CACHE / "widget.stamp", sha256_tree(inputs))
-    if stamp.is_current() and (WIDGET_OUT / "bridge.js").is_file():
-        return
-    say("bundling the notebook widget with Vite")
-    vite = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
-    call(["node", vite, "build", "--mode", "widget", "--logLevel", "warn"], "Vite could not bundle the widget")
     # Python in a notebook that runs in the browser (JupyterLite) evaluates the bridge as it is.
     shutil.copyfile(ROOT / "web" / "src" / "bridge.js", WIDGET_OUT / "bridge.js")
     stamp.write()
