@@ -97,7 +97,7 @@ class Pages:
         """
         if not self.made:
             raise WebGPUUnavailableError(
-                "this kernel has no GPU of its own: show a view first, "
+                "this kernel has no navigator.gpu of its own: show a view first, "
                 "`AttentionView(query=q, key=k, value=v)` as a cell's last line; then its browser computes"
             )
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
