@@ -18,7 +18,7 @@ from py_attn.gpu.wire import pack, unpack
 from py_attn.viewer import inputs
 from py_attn.viewer.source import Source
 from py_attn.widget import _export, _host
-from py_attn.widget._pages import KERNEL, acquire, pages
+from py_attn.widget._pages import KERNEL, acquire, announce, pages
 from py_attn.widget._viewer import NotebookViewer
 
 STATIC = Path(__file__).parent / "static"
@@ -184,7 +184,7 @@ class AttentionView(anywidget.AnyWidget):
             message=source.note,
             still_id=f"py-attn-still-{uuid.uuid4().hex[:12]}",
         )
-        pages.made += 1
+        announce()
         self._first_still()
         self.on_msg(self._on_message)
         self.observe(self._on_look, ["layer", "head", "coloring"])
