@@ -30,7 +30,7 @@ EVERY_TIME = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-VARIANTS = ("naive", "tiled", "subgroup")
+VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,15 @@ def check(lab, error_ratios):
     return run
 
 
-@settings(EVERY_TIME, max_examples=80)
+@settings(EVERY_TIME, max_examples=40)
 @given(case=attention_cases("naive"))
 def test_naive_on_anything(check, case):
+    check(case)
+
+
+@settings(EVERY_TIME, max_examples=40)
+@given(case=attention_cases("rows"))
+def test_rows_on_anything(check, case):
     check(case)
 
 
@@ -73,7 +79,7 @@ def test_subgroup_on_anything(check, case):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lengths(check, variant):
     # One pipeline: all lengths are params.
-    lengths = LENGTHS if variant == "naive" else LENGTHS[::2]
+    lengths = LENGTHS if variant in ("naive", "rows") else LENGTHS[::2]
     check(
         *(
             attention_case(variant=variant, queries=q, keys=k, seed=100 * q + k, batch=1)

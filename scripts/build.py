@@ -26,6 +26,7 @@ from scripts.common import (
     sha256_file,
     sha256_tree,
 )
+from scripts.compressed import compressed_copies
 from scripts.fetch import Asset, Fetcher, read_lock
 
 WEB_OUT = CACHE / "web"
@@ -112,7 +113,7 @@ def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
     fetcher = Fetcher()
     files |= {asset.path: fetcher.fetch(asset) for asset in assets}
     files |= {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
-    return files
+    return files | compressed_copies(files)
 
 
 def put_in_place(files: dict[str, Path]) -> None:

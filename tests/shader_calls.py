@@ -7,11 +7,11 @@ import numpy as np
 import py_attn as pa
 
 FLOATS = ("float32", "float16", "bfloat16")
-VARIANTS = ("naive", "tiled", "subgroup")
+VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
 def variants_of(device):
-    return VARIANTS if device.info.subgroup_min_size >= 4 else VARIANTS[:2]
+    return VARIANTS if device.info.subgroup_min_size >= 4 else VARIANTS[:3]
 
 
 def functions(device):

@@ -109,7 +109,7 @@ def render_everything():
     with mock.patch.object(Device, "dispatch", collecting):
         for number, adapter in enumerate(ADAPTERS.values()):
             device = device_on(RecordingBridge(**adapter))
-            variants = ["naive", "tiled"] + ["subgroup"] * (device.info.subgroup_min_size >= 4)
+            variants = ["naive", "rows", "tiled"] + ["subgroup"] * (device.info.subgroup_min_size >= 4)
             # The first adapter gets everything, the others every fifth, so that parsing takes seconds.
             options = list(options_of_attention())[:: 5 if number else 1]
             for variant, chosen in itertools.product(variants, options):
@@ -197,7 +197,12 @@ def test_there_are_enough_of_them(shaders):
         "turboquant_rotate",
         "varlen_tiles",
     }
-    assert {s.variant for s in shaders.values() if s.name == "attention"} == {"naive", "tiled", "subgroup"}
+    assert {s.variant for s in shaders.values() if s.name == "attention"} == {
+        "naive",
+        "rows",
+        "tiled",
+        "subgroup",
+    }
     assert len(shaders) > 300
 
 
@@ -267,7 +272,7 @@ def test_only_params_and_buffers_come_from_outside(shaders):
 
 def test_workgroup_memory_is_what_the_tile_says(shaders):
     for name, shader in shaders.items():
-        if shader.name != "attention" or shader.variant == "naive":
+        if shader.name != "attention" or shader.variant in ("naive", "rows"):
             continue
         constants = shader.constants
         tile = _tiles.Tile(

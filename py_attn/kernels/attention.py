@@ -31,9 +31,13 @@ from py_attn.kernels._inputs import (
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
 
-Variant = Literal["auto", "naive", "tiled", "subgroup", "matrix"]
-VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
+Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
+VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
 _NAIVE_WORKGROUP = 64
+# Few invocations to a workgroup, so that short inputs still make work for every core.
+_ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
+# Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.
+_ROWS_MIN_QUERIES = 16
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
@@ -108,7 +112,8 @@ def attention(
         row's softmax without having a value, as in GPT-OSS: out = Σ exp(s) v / (exp(sink) + Σ exp(s)).
         It counts in the LSE too; a head whose sink is -inf has none.
     variant : str
-        "naive", "tiled" (workgroup memory), "subgroup" (also shuffles), or "auto".
+        "naive", "rows" (several query rows to an invocation, for adapters that compute on a CPU), "tiled"
+        (workgroup memory), "subgroup" (also shuffles), or "auto".
     return_lse : bool
         Also return the log-sum-exp of each row's scores.
 
@@ -170,12 +175,14 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
     if variant == "matrix":
         raise ValueError(
             "variant: matrix needs subgroup matrices (chromium-experimental-subgroup-matrix) with "
-            f"float16 inputs (shader-f16), which is not built yet; {info} runs naive, tiled or subgroup"
+            f"float16 inputs (shader-f16), which is not built yet; {info} runs naive, rows, tiled or subgroup"
         )
     # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
-    if variant == "naive" or (variant == "auto" and info.software):
-        return "naive", None
     p = inputs.problem
+    if variant == "auto" and info.software:
+        variant = "rows" if p.queries >= _ROWS_MIN_QUERIES else "naive"
+    if variant in ("naive", "rows"):
+        return str(variant), None
     d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
     if variant in ("subgroup", "auto"):
         if info.subgroup_min_size >= 4:
@@ -209,7 +216,7 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
         bound = device.bind(tensor, name)
         buffers.append(bound)
         firsts[name] = bound.first
-    tile_rows = tile.queries if tile else _NAIVE_WORKGROUP
+    tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
     if inputs.packing:
         table = tile_table(inputs, tile_rows, "query")
         buffers.append(device.bind(table, "cu_seqlens_q"))
@@ -221,7 +228,7 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
     if inputs.packing:
         tiles = tile_slots(problem.queries, inputs.packing, tile_rows)
         workgroups = tiles * problem.heads
-    elif tile:
+    elif variant != "naive":
         tiles = -(-problem.queries // tile_rows)
         workgroups = tiles * problem.heads * problem.batch
     else:
@@ -263,7 +270,10 @@ def _render(
     constants: tuple[tuple[str, Any], ...],
 ) -> Shader:
     values = dict(constants)
-    values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
+    if variant == "rows":
+        values |= _ROWS
+    else:
+        values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
     values["subgroups"] = variant == "subgroup"
     values["unrolled"] = unrolled
     outputs = [TILES] if values["varlen"] else []
@@ -271,7 +281,7 @@ def _render(
     if values["return_lse"]:
         outputs.append(Binding("lse", "f32", writes=True))
     return render(
-        "attention_tiled.wgsl" if tile else "attention_naive.wgsl",
+        f"attention_{variant if variant in ('naive', 'rows') else 'tiled'}.wgsl",
         "attention",
         variant,
         params=_PARAMS,
@@ -284,4 +294,4 @@ def _render(
 def device_variants(device: Device) -> list[str]:
     """The variants that ``device`` can run for common head dims, fastest first."""
     found = ["subgroup"] if device.info.subgroup_min_size >= 4 else []
-    return [*found, "tiled", "naive"]
+    return [*(["rows"] if device.info.software else []), *found, "tiled", "naive"]
