@@ -41,7 +41,7 @@ def wgsl_value(text, name, place, tables=(), **first):
         "select": lambda no, yes, condition: yes if condition else no,
         "clamp": lambda x, low, high: min(max(x, low), high),
         "floordiv_i32": lambda a, b: a // b,
-        "floordiv_f32": lambda a, b: math.floor(a / b),
+        "floordiv_f32": lambda a, b: float(math.floor(a / b)),
         "mod_i32": lambda a, b: a % b,
         "mod_f32": lambda a, b: a - b * math.floor(a / b),
         "lowest": -math.inf,
@@ -124,7 +124,7 @@ def chosen(draw, inner):
 
 LEAVES = st.sampled_from(
     [lambda *a: a[0], lambda *a: a[3] - a[4], lambda *a: a[2], lambda *a: a[1] + 1, lambda *a: a[4] * 0.25]
-) | st.integers(-3, 3).map(lambda n: lambda *_: n / 4)
+) | st.integers(-3, 3).map(lambda n: lambda *a: n / 4 + 0 * a[0])  # Python itself computes plain numbers
 EXPRESSIONS = st.recursive(
     LEAVES,
     lambda inner: st.one_of(st.composite(unary)(inner), st.composite(binary)(inner), chosen(inner)),
