@@ -116,19 +116,7 @@ def render(
     jinja2.UndefinedError
         When the template uses a constant that was not given.
     """
-    header = [f"enable {extension};" for extension in enable]
-    header += [
-        f"const {key}: {_wgsl_type(value)} = {_wgsl_value(value)};"
-        for key, value in constants.items()
-        if key.isupper() and isinstance(value, (bool, int, float))
-    ]
-    header += params.wgsl.splitlines()
-    for index, binding in enumerate(bindings):
-        access = "read_write" if binding.writes else "read"
-        header.append(
-            f"@group(0) @binding({index}) var<storage, {access}> {binding.name}: array<{binding.type}>;"
-        )
-    header.append("@group(1) @binding(0) var<uniform> params: Params;")
+    header = _header(params, bindings, constants, enable)
     body = environment().get_template(template).render(constants)
     lines, origins = list(header), [_HEADER] * len(header)
     previous_blank = False
@@ -146,6 +134,53 @@ def render(
             origins[-1 - waiting :] = [marks[0]] * (waiting + 1)
         waiting = waiting + 1 if text and not marks else 0
     return Shader(name, variant, "\n".join(lines) + "\n", dict(constants), bindings, params, tuple(origins))
+
+
+def from_text(
+    wgsl: str,
+    name: str,
+    variant: str,
+    *,
+    params: ParamsLayout,
+    bindings: tuple[Binding, ...],
+    constants: Mapping[str, object] | None = None,
+) -> Shader:
+    """A kernel of your own: WGSL with the entry point ``main``, below the header that templates get too.
+
+    Parameters
+    ----------
+    wgsl : str
+        Uses ``params``, the buffers and upper-case constants by their names; does not declare them.
+    name, variant : str
+        As timings and errors call it.
+    """
+    header = _header(params, bindings, constants or {}, ())
+    body = wgsl.splitlines()
+    origins = [_HEADER] * len(header) + [f"{name}.wgsl:{n}" for n in range(1, len(body) + 1)]
+    text = "\n".join(header + body) + "\n"
+    return Shader(name, variant, text, dict(constants or {}), bindings, params, tuple(origins))
+
+
+def _header(
+    params: ParamsLayout,
+    bindings: tuple[Binding, ...],
+    constants: Mapping[str, object],
+    enable: tuple[str, ...],
+) -> list[str]:
+    header = [f"enable {extension};" for extension in enable]
+    header += [
+        f"const {key}: {_wgsl_type(value)} = {_wgsl_value(value)};"
+        for key, value in constants.items()
+        if key.isupper() and isinstance(value, (bool, int, float))
+    ]
+    header += params.wgsl.splitlines()
+    for index, binding in enumerate(bindings):
+        access = "read_write" if binding.writes else "read"
+        header.append(
+            f"@group(0) @binding({index}) var<storage, {access}> {binding.name}: array<{binding.type}>;"
+        )
+    header.append("@group(1) @binding(0) var<uniform> params: Params;")
+    return header
 
 
 def _wgsl_type(value: bool | int | float) -> str:
