@@ -1,4 +1,4 @@
-"""Real notebook servers on loopback, with py_attn installed from its wheel, and what a visitor does in them."""
+"""Real notebook servers on loopback, with py_attn from its wheel, and what a visitor does in them."""
 
 from __future__ import annotations
 
@@ -144,17 +144,33 @@ class Lab:
         self.command("notebook:run-all-cells")
         self.wait(seconds)
 
+    def start_cell(self, index: int) -> None:
+        """Run one cell again, without waiting for it."""
+        self.page.evaluate(
+            """(index) => {
+                jupyterapp.shell.currentWidget.content.activeCellIndex = index;
+                void jupyterapp.commands.execute('notebook:run-cell');
+            }""",
+            index,
+        )
+        self.page.wait_for_function(
+            """(index) => {
+                const { model } = jupyterapp.shell.currentWidget.content.widgets[index];
+                return model.executionState === 'running';
+            }""",
+            arg=index,
+        )
+
     def run_cell(self, index: int, seconds: float = 60) -> str:
         """Run one cell again; what it printed."""
+        self.page.set_default_timeout(1000 * seconds)
         self.page.evaluate(
             """async (index) => {
-                const { content } = jupyterapp.shell.currentWidget;
-                content.activeCellIndex = index;
+                jupyterapp.shell.currentWidget.content.activeCellIndex = index;
                 await jupyterapp.commands.execute('notebook:run-cell');
             }""",
             index,
         )
-        self.wait(seconds)
         return self.text(index)
 
     def outputs(self, index: int) -> list[dict[str, Any]]:
