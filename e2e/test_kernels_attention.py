@@ -20,7 +20,7 @@ from e2e.kernel_cases import (
     features,
     mask_shapes,
 )
-from py_attn.kernels._tiles import Tile
+from py_attn.kernels._tiles import CANDIDATES, Tile
 
 CHECKS = (Path(__file__).parent / "page_checks.py").read_text(encoding="utf-8")
 #: Hypothesis gives the same examples in every run; a new pipeline takes up to a second here.
@@ -227,14 +227,13 @@ def test_sinks(check, variant):
     check(
         *(
             attention_case(
-                variant=variant, sinks=sinks, queries=q, keys=k, causal=causal, softcap=cap, size=size, seed=k
+                variant=variant, sinks="float32", queries=q, keys=k, causal=causal, size=size, seed=k
             )
-            for sinks in ("float32", "bfloat16")
             for q, k in ((1, 1), (33, 70), (40, 9))
-            for causal, cap, size in ((False, None, 1.0), (True, 2.0, 1.0), ("top-left", None, 20.0))
+            for causal, size in ((False, 1.0), (True, 1.0), ("top-left", 20.0))
         ),
         attention_case(
-            variant=variant, sinks="float32", mask={"dtype": "bool", "shape": [19, 37], "rows": "hidden"}
+            variant=variant, sinks="bfloat16", mask={"dtype": "bool", "shape": [19, 37], "rows": "hidden"}
         ),
     )
 
@@ -263,6 +262,8 @@ TILES = {
     "largest": Tile(tx=16, ty=16, rows=4, keys=64, depth4=4, value_keys=16, query_resident=False),
     "largest, resident": Tile(tx=16, ty=8, rows=2, keys=64, depth4=4, value_keys=16, query_resident=True),
 }
+# And those that are measured against each other; the largest is among them.
+TILES |= {name: tile for name, tile in CANDIDATES.items() if tile not in TILES.values()}
 
 
 def tile_cases(tile, **changes):

@@ -102,3 +102,9 @@ class PyodideBridge:
         finally:
             if proxy:
                 proxy.destroy()
+
+    async def load_note(self, name: str) -> str:
+        return str(await self._raw.loadNote(name))
+
+    async def save_note(self, name: str, text: str) -> None:
+        await self._raw.saveNote(name, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,18 +110,40 @@ def choose_tile(
     software : bool
         Whether the adapter computes on the CPU.
     """
-    subgroups = subgroup_min_size > 0
     choices = _SOFTWARE if software else _HARDWARE
     for tx, ty, rows, keys, (depth4, value_keys) in itertools.product(
         choices.tx, choices.ty, (4, 2, 1), choices.keys, choices.stage
     ):
-        too_wide = (subgroups and tx > subgroup_min_size) or (tx > 4 and tx >= 2 * dv4)
-        too_tall = ty * rows > 8 and ty * rows >= 2 * queries
-        # The last resort for the widest heads is to let the compiler spill.
-        spills = rows > 1 and rows * -(-dv4 // tx) > _MAX_OUTPUTS
-        if too_wide or too_tall or spills or keys % (4 * tx):
-            continue
-        tile = Tile(tx, ty, rows, keys, min(depth4, d4), value_keys, False)
-        if tile.fits(d4, dv4, subgroups, limits):
-            return tile
+        tile = Tile(tx, ty, rows, keys, depth4, value_keys, False)
+        fitting = fitted(tile, queries, d4, dv4, limits, subgroup_min_size)
+        if fitting is not None:
+            return fitting
     return None
+
+
+def fitted(
+    tile: Tile, queries: int, d4: int, dv4: int, limits: Mapping[str, int], subgroup_min_size: int
+) -> Tile | None:
+    """``tile`` for head dims that may be shorter than what it stages, or None where it does not suit."""
+    subgroups = subgroup_min_size > 0
+    too_wide = (subgroups and tile.tx > subgroup_min_size) or (tile.tx > 4 and tile.tx >= 2 * dv4)
+    too_tall = tile.queries > 8 and tile.queries >= 2 * queries
+    # The last resort for the widest heads is to let the compiler spill.
+    spills = tile.rows > 1 and tile.rows * -(-dv4 // tile.tx) > _MAX_OUTPUTS
+    if too_wide or too_tall or spills or tile.keys % (4 * tile.tx):
+        return None
+    short = dataclasses.replace(tile, depth4=min(tile.depth4, d4))
+    return short if short.fits(d4, dv4, subgroups, limits) else None
+
+
+#: What :meth:`Device.tune` chooses between, by name; the tests run all of them.
+CANDIDATES: Mapping[str, Tile] = {
+    f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}": tile
+    for tile in (
+        Tile(16, 16, 4, 64, 8, 16, False),
+        Tile(16, 16, 2, 64, 8, 16, False),
+        Tile(16, 8, 4, 64, 8, 16, False),
+        Tile(8, 16, 4, 64, 8, 16, False),
+        Tile(8, 8, 4, 32, 4, 16, False),
+    )
+}

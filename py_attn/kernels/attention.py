@@ -30,6 +30,7 @@ from py_attn.kernels._inputs import (
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile
+from py_attn.kernels._tuning import Choice, tuned
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
@@ -152,8 +153,14 @@ def attention(
 
 def run(inputs: Inputs, variant: object, *, return_lse: bool) -> tuple[Tensor, Tensor | None]:
     """Attention of checked inputs: the output seen as [B, Hq, Sq, Dv], and the LSE [B, Hq, Sq]."""
-    chosen, tile = choose_variant(inputs, variant)
-    p = inputs.problem
+    choice = choose_variant(inputs, variant)
+    if variant == "auto":
+        choice = tuned(inputs, choice, _record)
+    return _record(inputs, choice, return_lse)
+
+
+def _record(inputs: Inputs, choice: Choice, return_lse: bool = False) -> tuple[Tensor, Tensor | None]:
+    p, (chosen, tile) = inputs.problem, choice
     out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
     lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
     if out.size:

@@ -3,6 +3,7 @@
 import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
 import { createBridge, whyNoWebGPU } from './bridge.js';
+import { createNotes } from './notes.js';
 import { bootPython } from './runtime/boot.js';
 import { createOutput } from './runtime/output.js';
 
@@ -130,7 +131,7 @@ function renewFileViewer(number) {
 /** @param {(reason: string) => void} onLost */
 function installBridge(onLost) {
   const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress });
-  const bridge = createBridge({ fetchAsset });
+  const bridge = createBridge({ fetchAsset, notes: createNotes() });
   let newest = 0;
   Object.assign(globalThis, {
     pyAttnBridge: {
