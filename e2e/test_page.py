@@ -208,7 +208,7 @@ def test_the_kernel_panel_times_and_checks_every_variant(shown, artifacts):
         )  # four parts, each with a range
         expect(row.locator(".ok")).to_be_visible()
     expect(note).to_contain_text("float64")
-    expect(shown.locator(".shader")).to_contain_text("@compute")
+    expect(shown.locator("#kernel .shader")).to_contain_text("@compute")
     expect(shown.locator(".constants")).to_contain_text(["D", "32"][0])
     assert shown.locator(".wgsl-keyword").count() > 20
     shown.get_by_role("button", name="naive", exact=True).click()

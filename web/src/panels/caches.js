@@ -138,7 +138,7 @@ function row(dtype, name, about) {
   function show(step, first, colors, signed) {
     const smaller = first.nbytes / step.nbytes;
     fill(cells[0], formatBytes(step.nbytes), smaller > 1 && h('span', { class: 'muted small' }, ` ÷ ${smaller.toFixed(1)}`));
-    cells[1].textContent = step.time === null ? '–' : formatTime(step.time);
+    cells[1].textContent = step.time == null ? '–' : formatTime(step.time);
     cells[2].textContent = formatError(step.relative);
     cells[2].title = `largest of a number: ${formatError(step.error)}`;
     cells[3].textContent = formatError(step.change);
