@@ -201,6 +201,7 @@ def test_the_kernel_panel_times_and_checks_every_variant(shown, artifacts):
     expect(note).to_contain_text("Medians of 3 runs", timeout=60_000)
     rows = shown.locator(".timings tbody:not(.operations) tr")
     variants = shown.evaluate("window.pyAttn.ready.then((info) => info.variants)")
+    expect(rows.locator(".ok")).to_have_count(len(variants), timeout=60_000)
     assert [row.split()[0] for row in rows.all_inner_texts()] == variants
     for row in rows.all():
         assert (
