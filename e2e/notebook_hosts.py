@@ -128,17 +128,26 @@ class Lab:
             "([name, options]) => void jupyterapp.commands.execute(name, options)", [name, options]
         )
 
+    @property
+    def sources(self) -> list[str]:
+        """What is in the cells."""
+        return ["".join(cell["source"]) for cell in json.loads(self.file.read_text())["cells"]]
+
     def wait(self, seconds: float = 60) -> None:
-        """Until every cell has run and the kernel rests."""
-        self.page.wait_for_function(
+        """Until every cell has run and the kernel rests; a cell's error fails the test."""
+        problem = self.page.wait_for_function(
             """() => {
                 const { content, sessionContext } = jupyterapp.shell.currentWidget;
-                const cells = content.widgets.filter(({ model }) => model.type === 'code');
-                return sessionContext.session?.kernel?.status === 'idle'
-                    && cells.every(({ model }) => model.executionCount && model.executionState === 'idle');
+                const cells = content.widgets.map(({ model }) => model).filter(({ type }) => type === 'code');
+                const outputs = cells.flatMap((model) => model.outputs.toJSON());
+                const error = outputs.find(({ output_type: type }) => type === 'error');
+                if (error) return error.traceback.join('\\n');
+                const ran = (model) => model.executionCount && model.executionState === 'idle';
+                return sessionContext.session?.kernel?.status === 'idle' && cells.every(ran) && 'fine';
             }""",
             timeout=1000 * seconds,
-        )
+        ).json_value()
+        assert problem == "fine", problem
 
     def run_all(self, seconds: float = 60) -> None:
         self.command("notebook:run-all-cells")
