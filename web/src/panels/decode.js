@@ -120,9 +120,9 @@ export function mountDecode(element, api, store) {
 
   const load = latest(
     async (/** @type {number} */ wanted) => {
-      const { layer, head, sourceNumber } = store.state;
+      const { layer, head, sourceNumber, edit } = store.state;
       const held = Number(capacity.value);
-      const key = `${sourceNumber}/${layer}/${held}`;
+      const key = `${sourceNumber}/${edit}/${layer}/${held}`;
       if (opened !== key) {
         await api.decodeOpen(layer, held);
         opened = key;
@@ -266,7 +266,7 @@ export function mountDecode(element, api, store) {
       fill(combine, ' ');
     } else go(Math.min(length - 1, Math.max(0, Math.floor(length / 2))));
   });
-  store.on(['layer', 'head'], () => store.state.source && go(position));
+  store.on(['edit', 'layer', 'head'], () => store.state.source && go(position));
 }
 
 /** The position that lies in a slot of the ring. @param {number} slot @param {import('../types').DecodeStep} step */
