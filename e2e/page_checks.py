@@ -350,18 +350,16 @@ def decode_mods(device, case, random):
     slopes = np.abs(normal(random, (case["heads"],), "float32"))
     documents = np.sort(random.integers(0, 4, total)).astype(np.int32)
 
-    def alibi(slopes, _):
-        return {"score_mod": lambda score, b, h, q, k: score - slopes[h] * pa.abs(q - k)}
-
     def document(_, documents):
         return {"mask_mod": lambda b, h, q, k: (documents[q] == documents[k]) | (k % 5 == 0)}
 
     def both(slopes, documents):
-        return alibi(slopes, documents) | document(slopes, documents)
+        alibi = {"score_mod": lambda score, b, h, q, k: score - slopes[h] * pa.abs(q - k)}
+        return alibi | document(slopes, documents)
 
     if name is None:
         return {}, {}
-    make = {"alibi": alibi, "document": document, "both": both}[name]
+    make = {"document": document, "both": both}[name]
     return make(device.tensor(slopes), device.tensor(documents)), make(slopes, documents)
 
 

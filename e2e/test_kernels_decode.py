@@ -145,17 +145,16 @@ def test_windows(check, splits):
     )
 
 
-@pytest.mark.parametrize("sinks", ["float32", "float16"])
-def test_sinks(check, sinks):
+def test_sinks(check):
     steps = [("decode", n, {"splits": s, "softcap": 2.0}) for n in (1, 3) for s in (1, 4)]
     # With three keys some queries see nothing but their sink.
     check(
-        decode_case(("append", 40), *steps, sinks=sinks),
-        decode_case(("append", 3), ("decode", 6), ("decode", 6, {"splits": 3}), sinks=sinks),
+        decode_case(("append", 40), *steps, sinks="float16"),
+        decode_case(("append", 3), ("decode", 6), ("decode", 6, {"splits": 3}), sinks="float32"),
     )
 
 
-@pytest.mark.parametrize("sink_tokens", [1, 4, 7])
+@pytest.mark.parametrize("sink_tokens", [1, 6])
 def test_sink_tokens_stay(check, sink_tokens):
     # A ring of one to seven behind them, turned by one, by a few and more than once at a time.
     windows = [None, 0, 2, 6, [3, 0]]
@@ -173,7 +172,7 @@ def test_sink_tokens_stay(check, sink_tokens):
     )
 
 
-@pytest.mark.parametrize("mod", ["alibi", "document", "both"])
+@pytest.mark.parametrize("mod", ["document", "both"])
 def test_mods_see_positions(check, mod):
     # Through a ring that has turned, with and without sink tokens.
     steps = [

@@ -16,7 +16,7 @@ from e2e.test_kernels_attention import CHECKS, EVERY_TIME
 Case = dict[str, Any]
 GRADIENT_CHECKS = (Path(__file__).parent / "page_gradient_checks.py").read_text(encoding="utf-8")
 MODS = ("alibi", "relative", "capped", "arithmetic", "document", "listed")
-VARIANTS = ("naive", "tiled", "subgroup")
+VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
 @pytest.fixture(scope="module")

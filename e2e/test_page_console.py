@@ -15,7 +15,7 @@ def console(browser, site_url):
     page = context.new_page()
     page.goto(site_url)
     wait_until_ready(page)
-    page.wait_for_selector(".cm-content", timeout=30_000)
+    page.wait_for_selector("#console .cm-content", timeout=30_000)
     page.wait_for_selector('#overview[data-painted="1"]', timeout=60_000)
     yield page
     context.close()
@@ -23,11 +23,11 @@ def console(browser, site_url):
 
 
 def type_and_run(page, source):
-    page.locator(".cm-content").click()
+    page.locator("#console .cm-content").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.insert_text(source)
     page.get_by_role("button", name="Clear").click()
-    page.locator(".cm-content").focus()
+    page.locator("#console .cm-content").focus()
     page.keyboard.press("ControlOrMeta+Enter")
 
 
@@ -81,7 +81,7 @@ def test_a_hundred_thousand_lines_leave_the_page_alive(console):
 
 
 def test_completions_know_the_api(console):
-    console.locator(".cm-content").click()
+    console.locator("#console .cm-content").click()
     console.keyboard.press("ControlOrMeta+a")
     console.keyboard.type("pa.atten")
     options = console.locator(".cm-tooltip-autocomplete li")
@@ -90,6 +90,8 @@ def test_completions_know_the_api(console):
 
 
 def test_an_endless_loop_is_stopped_and_the_text_stays(console):
+    console.locator("#edit").get_by_role("button", name="Sliding window").click()
+    expect(console.locator("#focus header p")).to_contain_text("Your mask_mod holds")
     type_and_run(console, "while True:\n    pass")
     stop = console.get_by_role("button", name="Stop")
     expect(stop).to_be_enabled()
@@ -98,7 +100,8 @@ def test_an_endless_loop_is_stopped_and_the_text_stays(console):
     stop.click()
     expect(console.locator(".output .stopped")).to_contain_text("stopped")
     expect(console.locator(".banner")).to_contain_text("Python is back", timeout=60_000)
-    expect(console.locator(".cm-content")).to_contain_text("while True")
+    expect(console.locator("#console .cm-content")).to_contain_text("while True")
+    expect(console.locator("#focus header p")).to_contain_text("Your mask_mod holds")
     type_and_run(console, "'alive'")
     expect(console.locator(".output .value")).to_have_text("alive", timeout=30_000)
     assert console.evaluate("window.pyAttn.run('1 + 2')") == 3
@@ -114,9 +117,9 @@ def test_the_door_rejects_what_was_running_when_python_stops(console):
 
 
 def test_the_text_survives_a_reload(console):
-    console.locator(".cm-content").click()
+    console.locator("#console .cm-content").click()
     console.keyboard.press("ControlOrMeta+a")
     console.keyboard.insert_text("kept = 1")
     console.reload()
     wait_until_ready(console)
-    expect(console.locator(".cm-content")).to_contain_text("kept = 1", timeout=30_000)
+    expect(console.locator("#console .cm-content")).to_contain_text("kept = 1", timeout=30_000)

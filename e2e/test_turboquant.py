@@ -65,12 +65,14 @@ async def check_quantize(shape, bits, qjl, dtype, seed, swapped):
     }
 
 async def check_decode(
-    batch, heads, kv_heads, capacity, dims, dtypes, qjl, appended, queries, splits, **keywords
+    batch, heads, kv_heads, capacity, dims, dtypes, qjl, appended, queries, splits, sink_tokens=0, **keywords
 ):
     random = np.random.default_rng(3)
     cache = pa.KVCache(
-        batch, kv_heads, capacity, dims[0], value_head_dim=dims[1], dtype=tuple(dtypes), qjl=qjl
+        batch, kv_heads, capacity, dims[0], value_head_dim=dims[1], dtype=tuple(dtypes), qjl=qjl,
+        sink_tokens=sink_tokens,
     )
+    ring = {"capacity": capacity, "sink_tokens": sink_tokens}
     held = [[], []]
     for count in appended:
         new = [normal(random, (batch, kv_heads, count, dim)) for dim in dims]
@@ -85,14 +87,16 @@ async def check_decode(
                 held[i].append(round_to(x, dtypes[i]))
     def rows(i, precision):
         parts = [x if isinstance(x, np.ndarray) else plain.dequantize(x, precision) for x in held[i]]
-        return np.concatenate(parts, axis=2)[:, :, -capacity:].astype(precision)
+        return np.concatenate(parts, axis=2).astype(precision)
     query = normal(random, (batch, heads, queries, dims[0]))
     out, lse = pa.decode_attention(query, cache, splits=splits, return_lse=True, **keywords)
     part_out, part_lse = pa.decode_partials(query, cache, splits=splits, **keywords)
     def reference(precision):
         # In the rotated domain, as the kernels do it; a rotation of both changes nothing but the roundings.
         q, k, v = (plain.rotate(x, precision) for x in (query, rows(0, precision), rows(1, precision)))
-        o, l = pa.reference.decode_attention(q, k, v, return_lse=True, compute_dtype=precision, **keywords)
+        o, l = pa.reference.decode_attention(
+            q, k, v, return_lse=True, compute_dtype=precision, **ring, **keywords
+        )
         return plain.rotate_back(o, precision), l
     exact, single = reference(np.float64), reference(np.float32)
     out, lse, part_out, part_lse = [await t.numpy() for t in (out, lse, part_out, part_lse)]
@@ -230,12 +234,16 @@ def test_decode(run, dtypes, qjl, dims):
     splits=st.sampled_from(["auto", 1, 2, 7]),
     window=st.sampled_from([None, 0, 5, (40, 0)]),
     softcap=st.sampled_from([None, 8.0]),
+    kept=st.sampled_from([0, 0, 1, 5]),
 )
-def test_any_decode(run, kv_heads, group, capacity, dims, bits, appended, queries, splits, window, softcap):
+def test_any_decode(
+    run, kv_heads, group, capacity, dims, bits, appended, queries, splits, window, softcap, kept
+):
     dtypes = tuple(f"turboquant{n}" for n in bits)
     answer = run(
         f"await check_decode(1, {kv_heads * group}, {kv_heads}, {capacity}, {dims}, {dtypes}, False, "
-        f"{appended}, {queries}, {splits!r}, window={window!r}, softcap={softcap!r})"
+        f"{appended}, {queries}, {splits!r}, {min(kept, capacity - 1)}, window={window!r}, "
+        f"softcap={softcap!r})"
     )
     assert_close(answer)
 

@@ -26,12 +26,14 @@ from scripts.common import (
     sha256_file,
     sha256_tree,
 )
+from scripts.compressed import compressed_copies
 from scripts.fetch import Asset, Fetcher, read_lock
 
 WEB_OUT = CACHE / "web"
 WIDGET_OUT = ROOT / "py_attn" / "widget" / "static"
 VITE = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
 WHEEL_OUT = CACHE / "py_attn_wheel"
+WIDGET_OUT = ROOT / "py_attn" / "widget" / "static"
 PYODIDE = ROOT / "node_modules" / "pyodide"
 PYODIDE_FILES = (
     "pyodide.mjs",
@@ -65,16 +67,22 @@ def build_widget() -> None:
     """Bundle the notebook widget's front end into the package, unless nothing in it changed."""
     inputs = [ROOT / "web" / "src", ROOT / "vite.config.js", ROOT / "package-lock.json"]
     stamp = Stamp(CACHE / "widget.stamp", sha256_tree(inputs))
-    if stamp.is_current() and (WIDGET_OUT / "widget.js").is_file():
+    if stamp.is_current() and (WIDGET_OUT / "bridge.js").is_file():
         return
     say("building the widget with Vite")
     call(["node", VITE, "build", "--mode", "widget", "--logLevel", "warn"], "Vite could not build the widget")
+    # Python in a notebook that runs in the browser (JupyterLite) evaluates the bridge as it is.
+    shutil.copyfile(ROOT / "web" / "src" / "bridge.js", WIDGET_OUT / "bridge.js")
     stamp.write()
 
 
 def build_wheel() -> Path:
-    """Build py_attn's own wheel, shaders included, unless nothing in it changed; return it."""
-    inputs = [ROOT / name for name in ("py_attn", "shaders", "pyproject.toml", "README.md", "LICENSE")]
+    """Build py_attn's wheel for the page, shaders included, unless nothing in it changed; return it.
+
+    It goes without the notebook widget's front end, which would be downloaded for nothing.
+    """
+    names = ("py_attn", "shaders", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
+    inputs = [ROOT / name for name in names]
     stamp = Stamp(WHEEL_OUT / ".stamp", sha256_tree(inputs))
     if not stamp.is_current():
         say("building the py_attn wheel")
@@ -82,6 +90,7 @@ def build_wheel() -> Path:
         built = subprocess.run(
             [VENV_PYTHON, "-m", "hatchling", "build", "--target", "wheel", "--directory", WHEEL_OUT],
             cwd=ROOT,
+            env={**os.environ, "PY_ATTN_WHEEL": "page"},
             capture_output=True,
             text=True,
             check=False,
@@ -104,7 +113,7 @@ def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
     fetcher = Fetcher()
     files |= {asset.path: fetcher.fetch(asset) for asset in assets}
     files |= {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
-    return files
+    return files | compressed_copies(files)
 
 
 def put_in_place(files: dict[str, Path]) -> None:

@@ -21,6 +21,9 @@ class SiteHandler(SimpleHTTPRequestHandler):
     ----------
     prefix
         Where the site lies, beginning and ending with a slash.
+    compressed
+        Send the compressed copies that lie beside the files, to whom takes them. Over the loopback
+        interface they save nothing, so that it is off unless asked for.
     """
 
     protocol_version = "HTTP/1.1"
@@ -42,8 +45,12 @@ class SiteHandler(SimpleHTTPRequestHandler):
         ".zip": "application/zip",
     }
 
-    def __init__(self, *args: object, prefix: str = "/", **options: object) -> None:
+    ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
+
+    def __init__(self, *args: object, prefix: str = "/", compressed: bool = False, **options: object) -> None:
         self.prefix = prefix
+        self.compressed = compressed
+        self.encoding: tuple[str, str] | None = None
         super().__init__(*args, **options)  # type: ignore[arg-type]
 
     def send_head(self):  # type: ignore[no-untyped-def]
@@ -58,11 +65,35 @@ class SiteHandler(SimpleHTTPRequestHandler):
                 self.send_error(HTTPStatus.NOT_FOUND)
             return None
         self.path = "/" + self.path.removeprefix(self.prefix)
+        self.encoding = self._encoding()
+        if self.encoding:
+            self.path = self.path.split("?")[0] + self.encoding[1]
         return super().send_head()
+
+    def _encoding(self) -> tuple[str, str] | None:
+        """The name and suffix of the best compressed copy that there is and the browser takes."""
+        if not self.compressed:
+            return None
+        taken = {part.split(";")[0].strip() for part in self.headers.get("Accept-Encoding", "").split(",")}
+        original = self.translate_path(self.path)
+        for name, suffix in self.ENCODINGS:
+            if name in taken and Path(original + suffix).is_file():
+                return name, suffix
+        return None
+
+    def guess_type(self, path: object) -> str:
+        """The type of what was asked for, also where its compressed copy is sent."""
+        name = str(path)
+        return super().guess_type(name.removesuffix(self.encoding[1]) if self.encoding else name)
 
     def end_headers(self) -> None:
         """Have browsers ask again each time: a rebuilt site shows at once, an unchanged file costs a 304."""
         self.send_header("Cache-Control", "no-cache")
+        if self.compressed:
+            self.send_header("Vary", "Accept-Encoding")
+        if self.encoding:
+            self.send_header("Content-Encoding", self.encoding[0])
+            self.encoding = None
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -80,9 +111,10 @@ class SiteServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-def make_server(folder: Path, port: int = 0, prefix: str = "/") -> SiteServer:
+def make_server(folder: Path, port: int = 0, prefix: str = "/", compressed: bool = False) -> SiteServer:
     """Bind a server for a folder; port 0 takes a free one."""
-    return SiteServer((HOST, port), partial(SiteHandler, directory=str(folder), prefix=prefix))
+    handler = partial(SiteHandler, directory=str(folder), prefix=prefix, compressed=compressed)
+    return SiteServer((HOST, port), handler)
 
 
 def address(server: SiteServer, prefix: str = "/") -> str:
@@ -91,9 +123,9 @@ def address(server: SiteServer, prefix: str = "/") -> str:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, prefix: str = "/") -> Iterator[str]:
+def serving(folder: Path, prefix: str = "/", compressed: bool = False) -> Iterator[str]:
     """Serve a folder in the background on a free port; gives its address."""
-    server = make_server(folder, prefix=prefix)
+    server = make_server(folder, prefix=prefix, compressed=compressed)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

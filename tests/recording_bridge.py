@@ -38,6 +38,8 @@ class RecordingBridge:
     ----------
     assets : dict
         Bytes of a file, or the exception that fetching it raises.
+    notes : dict
+        Texts that are kept, by name.
     programs : list of list of Launch
         What was submitted, in order.
     log : list of tuple
@@ -60,6 +62,7 @@ class RecordingBridge:
             "fake", "", "", software, frozenset(features), LIMITS | limits, subgroup_size, subgroup_size
         )
         self.assets = {}
+        self.notes = {}
         self.programs = []
         self.log = []
         self.buffers = {}
@@ -92,6 +95,12 @@ class RecordingBridge:
             progress(len(data) // 2, len(data))
             progress(len(data), len(data))
         return memoryview(data)
+
+    async def load_note(self, name):
+        return self.notes.get(name, "")
+
+    async def save_note(self, name, text):
+        self.notes[name] = text
 
     def lost(self):
         return self.reason

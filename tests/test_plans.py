@@ -289,13 +289,14 @@ def test_views_beyond_the_binding_limit_are_refused(name):
 @pytest.mark.parametrize(
     ("adapter", "variant", "chosen"),
     [
-        ({"software": True, "subgroup_size": 4}, "auto", "naive"),
+        ({"software": True, "subgroup_size": 4}, "auto", "rows"),
         ({"software": False}, "auto", "tiled"),
         ({"software": False, "subgroup_size": 4}, "auto", "subgroup"),
         ({"software": False, "subgroup_size": 2}, "auto", "tiled"),
         ({"software": True, "subgroup_size": 4}, "subgroup", "subgroup"),
         ({"software": True}, "tiled", "tiled"),
         ({"software": False, "subgroup_size": 32}, "naive", "naive"),
+        ({"software": False, "subgroup_size": 32}, "rows", "rows"),
         # Where not even the smallest tile has room, the simple kernel still has.
         ({"software": False, "maxComputeWorkgroupStorageSize": 512}, "auto", "naive"),
     ],
@@ -307,6 +308,12 @@ def test_variants(adapter, variant, chosen):
     assert shader.variant == chosen
     assert params["tiles"] == (0 if chosen == "naive" else -(-100 // shader.constants["BQ"]))
     assert workgroups[0] == (4 if chosen == "naive" else 2 * params["tiles"])
+
+
+def test_few_queries_on_a_software_adapter_stay_textbook():
+    device = device_on(RecordingBridge(software=True))
+    query, key = device.empty((1, 2, 15, 64)), device.empty((1, 2, 100, 64))
+    assert attention_plan(device, query, key, key)[0].variant == "naive"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +328,7 @@ def test_variants(adapter, variant, chosen):
         ),
         ({"maxComputeWorkgroupStorageSize": 512}, "tiled", "variant: tiled .* needs more workgroup memory"),
         ({}, "matrix", "variant: matrix needs"),
-        ({}, "fast", "variant: expected one of auto, naive, tiled, subgroup, matrix, got 'fast'"),
+        ({}, "fast", "variant: expected one of auto, naive, rows, tiled, subgroup, matrix, got 'fast'"),
         ({}, None, "variant: expected one of"),
     ],
 )

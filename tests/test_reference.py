@@ -303,3 +303,64 @@ def test_pooling_to_the_same_size_changes_nothing():
 
 def test_it_is_part_of_the_package():
     assert pa.reference.attention is attention
+
+
+# Attention sinks
+
+
+@given(seed=st.integers(0, 1000), causal=st.sampled_from((False, True)), softcap=st.sampled_from((None, 2.0)))
+def test_a_sink_is_a_key_without_a_value(seed, causal, softcap):
+    query, key, value = qkv(seed)
+    sinks = normal(seed + 3, 4)
+    out, lse = attention(query, key, value, causal=causal, softcap=softcap, sinks=sinks, return_lse=True)
+    plain, plain_lse = attention(query, key, value, causal=causal, softcap=softcap, return_lse=True)
+    np.testing.assert_allclose(lse, np.logaddexp(plain_lse, sinks[:, None]), **TIGHT)
+    np.testing.assert_allclose(out, plain * np.exp(plain_lse - lse)[..., None], **TIGHT)
+    weights = attention_weights(query, key, causal=causal, softcap=softcap, sinks=sinks)
+    np.testing.assert_allclose(weights.sum(-1) + np.exp(sinks[:, None] - lse), 1, **TIGHT)
+
+
+def test_a_row_that_sees_nothing_has_its_sink():
+    query, key, value = qkv(queries=3)
+    mask = np.zeros((3, 9), bool)
+    out, lse = attention(query, key, value, mask=mask, sinks=[0.5, -np.inf, 2, 3], return_lse=True)
+    assert (out == 0).all()
+    np.testing.assert_array_equal(lse[0, :, 0], [0.5, -np.inf, 2, 3])
+    # A sink of minus infinity is none.
+    np.testing.assert_allclose(
+        attention(query, key, value, sinks=[-np.inf] * 4), attention(query, key, value), **TIGHT
+    )
+
+
+def test_gradients_of_sinks_are_derivatives():
+    query, key, value = qkv()
+    grad, sinks = normal(9, 2, 4, 5, 3), normal(10, 4)
+
+    def loss(sinks):
+        return (attention(query, key, value, causal=True, sinks=sinks) * grad).sum()
+
+    *_, d_sinks = pa.reference.attention_backward(grad, query, key, value, causal=True, sinks=sinks)
+    for h, step in enumerate(np.eye(4) * 1e-6):
+        assert d_sinks[h] == pytest.approx((loss(sinks + step) - loss(sinks - step)) / 2e-6, abs=1e-7)
+    assert len(pa.reference.attention_backward(grad, query, key, value)) == 3
+
+
+@given(
+    total=st.integers(1, 30),
+    capacity=st.integers(2, 12),
+    kept=st.integers(0, 5),
+    queries=st.integers(1, 4),
+    window=st.none() | st.integers(0, 8),
+)
+def test_a_ring_with_sink_tokens_by_hand(total, capacity, kept, queries, window):
+    kept = min(kept, capacity - 1)
+    query, key, value = qkv(queries=queries, keys=total)
+    out = decode_attention(query, key, value, window=window, capacity=capacity, sink_tokens=kept)
+    held = list(range(total))
+    while len(held) > capacity:
+        del held[kept]
+    for i in range(queries):
+        position = total - queries + i
+        seen = [j for j in held if j <= position and (window is None or j < kept or j >= position - window)]
+        expected = attention(query[:, :, i : i + 1], key[:, :, seen], value[:, :, seen])
+        np.testing.assert_allclose(out[:, :, i : i + 1], expected, **TIGHT)

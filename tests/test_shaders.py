@@ -25,6 +25,7 @@ from py_attn.kernels import _tiles
 from py_attn.kernels import attention as attention_module
 from py_attn.kernels.copy import contiguous, join
 from py_attn.kernels.weights import attention_scores
+from tests import shader_calls
 from tests.recording_bridge import LIMITS, RecordingBridge
 from tests.test_device import device_on
 
@@ -88,7 +89,7 @@ def options_of_attention():
 
 def every_tile():
     """What `choose_tile` may return on some adapter, and the same with the query kept in workgroup memory."""
-    for _, tile in (*_tiles._HARDWARE, *_tiles._SOFTWARE):
+    for tile in (*_tiles.CANDIDATES.values(), *_tiles.SOFTWARE):
         yield from (tile, dataclasses.replace(tile, query_resident=True))
 
 
@@ -104,7 +105,7 @@ def render_everything():
     with mock.patch.object(Device, "dispatch", collecting):
         for number, adapter in enumerate(ADAPTERS.values()):
             device = device_on(RecordingBridge(**adapter))
-            variants = ["naive", "tiled"] + ["subgroup"] * (device.info.subgroup_min_size >= 4)
+            variants = ["naive", "rows", "tiled"] + ["subgroup"] * (device.info.subgroup_min_size >= 4)
             # The first adapter gets everything, the others every fifth, so that parsing takes seconds.
             options = list(options_of_attention())[:: 5 if number else 1]
             for variant, chosen in itertools.product(variants, options):
@@ -114,7 +115,10 @@ def render_everything():
                     # Wide heads need more workgroup memory than the smallest adapter has.
                     assert "workgroup memory" in str(error)  # noqa: PT017
         other_kernels(device)
-        device = device_on(RecordingBridge(**ADAPTERS["desktop"]))
+        for name in ("software", "desktop"):
+            device = device_on(RecordingBridge(**ADAPTERS[name]))
+            for calls in shader_calls.ALL:
+                calls(device)
         for tile in dict.fromkeys(every_tile()):
             with mock.patch.object(attention_module, "choose_tile", return_value=tile):
                 attention_shaders(device, "tiled" if tile.tx == 8 else "subgroup", mask="bool", lengths=True)
@@ -177,13 +181,24 @@ def test_there_are_enough_of_them(shaders):
     names = {shader.label.split("/")[0] for shader in shaders.values()}
     assert names == {
         "attention",
+        "attention_backward",
         "attention_weights",
+        "backward_delta",
         "cache_append",
         "copy",
         "decode_reduce",
         "decode_split",
+        "sink_gradient",
+        "turboquant_quantize",
+        "turboquant_rotate",
+        "varlen_tiles",
     }
-    assert {s.variant for s in shaders.values() if s.name == "attention"} == {"naive", "tiled", "subgroup"}
+    assert {s.variant for s in shaders.values() if s.name == "attention"} == {
+        "naive",
+        "rows",
+        "tiled",
+        "subgroup",
+    }
     assert len(shaders) > 300
 
 
@@ -251,7 +266,7 @@ def test_only_params_and_buffers_come_from_outside(shaders):
 
 def test_workgroup_memory_is_what_the_tile_says(shaders):
     for name, shader in shaders.items():
-        if shader.name != "attention" or shader.variant == "naive":
+        if shader.name != "attention" or shader.variant in ("naive", "rows"):
             continue
         constants = shader.constants
         tile = _tiles.Tile(

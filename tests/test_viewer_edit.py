@@ -154,6 +154,44 @@ def test_errors_are_held_against_a_reference_that_knows_the_edit(viewer):
     np.testing.assert_allclose(rows_of(arrays, masking, rows, np.float64), wanted, atol=1e-12)
 
 
+@pytest.mark.parametrize("capacity", [24, 7])
+def test_decoding_knows_the_edit_also_in_a_ring(viewer, capacity):
+    call(viewer, "edit", text=ALIBI)
+    layer, softcap = viewer.source.layers[0], viewer.source.masking.softcap
+    call(viewer, "decode_open", layer=0, capacity=capacity)
+    step = call(viewer, "decode_step", position=20, head=1, splits=3)
+    first = 21 - min(capacity, 21)
+    wanted = reference.attention_weights(
+        layer.query[:, :, :21], layer.key[:, :, :21],
+        softcap=softcap, causal=True, score_mod=alibi, mask_mod=lambda b, h, i, j: j >= first,
+    )[0, 1, 20, first:]  # fmt: skip
+    np.testing.assert_allclose(step["weights"], wanted, atol=1e-6)
+    given = {"layer": 0, "position": 20, "head": 1, "capacity": capacity, "dtype": "float32"}
+    cache = call(viewer, "decode_cache", **given)
+    np.testing.assert_allclose(cache["weights"], wanted, atol=1e-6)
+    assert max(step["error"], cache["error"]) < 1e-5
+
+
+def test_a_position_that_may_see_nothing_decodes_to_nothing(viewer):
+    call(viewer, "edit", text="def mask_mod(b, h, q_idx, kv_idx): return kv_idx > q_idx")
+    call(viewer, "decode_open", layer=0, capacity=24)
+    step = call(viewer, "decode_step", position=4, head=1)
+    assert not step["weights"].any()
+    assert step["lse"] == -np.inf
+    assert [split["factor"] for split in step["splits"]] == [0] * 4
+    assert (step["combined"], step["error"]) == (0, 0)
+
+
+def test_decoding_with_an_edit_makes_no_shader_anew_at_every_step(on_gpu, bridge):
+    call(on_gpu, "edit", text=ALIBI)
+    call(on_gpu, "decode_open", layer=0, capacity=24)
+    call(on_gpu, "decode_step", position=4, head=1)
+    pipelines = len(on_gpu.device._pipelines)
+    call(on_gpu, "decode_step", position=5, head=1)
+    call(on_gpu, "decode_step", position=6, head=1)
+    assert len(on_gpu.device._pipelines) == pipelines
+
+
 # gradients
 
 

@@ -135,3 +135,11 @@ class Bridge(Protocol):
     async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
         """The bytes of a file of the site, as a buffer object."""
         ...
+
+    async def load_note(self, name: str) -> str:
+        """A short text that was saved under this name in this browser, "" where there is none."""
+        ...
+
+    async def save_note(self, name: str, text: str) -> None:
+        """Keep a short text for later visits, if the browser allows."""
+        ...

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import js
+from pyodide.code import run_js
 from pyodide.ffi import JsException, create_proxy
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
@@ -57,10 +60,29 @@ class PyodideDeviceBridge:
         return [BridgeError(**error) for error in json.loads(await self._raw.synchronize())]
 
 
+def _own_bridge() -> Any:
+    """The bridge that the wheel carries, for a Pyodide that is not the page's: JupyterLite's, or a bare one.
+
+    Raises
+    ------
+    WebGPUUnavailableError
+        When it is not in this installation.
+    """
+    source = Path(__file__).parent.parent / "widget" / "static" / "bridge.js"
+    if not source.is_file():
+        raise WebGPUUnavailableError(f"{source.name} is missing here: install py-attn from its wheel")
+    # An ES module whose exports become names of a function's body.
+    body = re.sub(r"^export ", "", source.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    no_files = "(name) => Promise.reject(new Error(`${name}: no page is here to fetch it from`))"
+    return run_js(f"(() => {{ {body}\nreturn createBridge({{ fetchAsset: {no_files} }}); }})()")
+
+
 class PyodideBridge:
-    """The worker's global ``pyAttnBridge``."""
+    """The worker's global ``pyAttnBridge``; made here where no page has put it there."""
 
     def __init__(self) -> None:
+        if not hasattr(js, "pyAttnBridge"):
+            js.pyAttnBridge = _own_bridge()
         self._raw = js.pyAttnBridge
 
     async def request_device(self) -> PyodideDeviceBridge:
@@ -80,3 +102,9 @@ class PyodideBridge:
         finally:
             if proxy:
                 proxy.destroy()
+
+    async def load_note(self, name: str) -> str:
+        return str(await self._raw.loadNote(name))
+
+    async def save_note(self, name: str, text: str) -> None:
+        await self._raw.saveNote(name, text)

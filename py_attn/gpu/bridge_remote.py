@@ -360,6 +360,13 @@ class RemoteBridge:
             progress(len(data), len(data))
         return memoryview(data)
 
+    async def load_note(self, name: str) -> str:
+        """Nothing: what is measured lasts as long as the kernel does."""
+        return ""
+
+    async def save_note(self, name: str, text: str) -> None:
+        """Kept nowhere."""
+
 
 #: How a kernel without a GPU finds a page; set by what shows views.
 _provider: Callable[[], Awaitable[RemotePage]] | None = None

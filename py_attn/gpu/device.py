@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.arguments import check_int
+from py_attn.arguments import check_int, check_real
 from py_attn.errors import (
     DeviceLostError,
     GPUOutOfMemoryError,
@@ -18,12 +18,13 @@ from py_attn.errors import (
     ShaderError,
     WebGPUUnavailableError,
 )
-from py_attn.gpu.bridge import AdapterInfo, Bridge, BridgeError, DeviceBridge, Progress
+from py_attn.gpu.bridge import AdapterInfo, Bridge, BridgeError, DeviceBridge, Progress, RawTiming
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
 from py_attn.gpu.program import BoundBuffer, Dispatch, Program, Recorder
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, byte_span, contiguous_strides
 from py_attn.gpu.timing import Timer
+from py_attn.gpu.tuning import Measured, Tuner, split_errors
 
 # Recorded work is sent on once it is this long, so that the GPU starts while Python goes on.
 _FLUSH_AFTER = 64
@@ -58,6 +59,7 @@ async def request_device(bridge: Bridge | None = None) -> Device:
             return _default
         bridge = PyodideBridge()
     device = Device(await bridge.request_device(), bridge)
+    await device.tuner.load()
     _default = device
     return device
 
@@ -89,11 +91,20 @@ class Device:
     info : AdapterInfo
     poison_outputs : bool
         Fill every new output with NaN before its kernel runs, so that an element nobody writes shows.
+    autotune : bool
+        Whether kernels that have a choice of tiles go by what :meth:`tune` measured on this adapter, and
+        whether new classes of shapes are measured while nothing else happens: two seconds in all, not on
+        software adapters. False: by the static table alone.
+    calls : int
+        Dispatches made so far.
     """
 
     def __init__(self, raw: DeviceBridge, bridge: Bridge) -> None:
         self.info: AdapterInfo = raw.info
         self.poison_outputs = False
+        self.autotune = True
+        self.calls = 0
+        self.tuner = Tuner(self, bridge)
         self._bridge = raw
         self._assets = bridge
         self._pending = Recorder()
@@ -108,6 +119,8 @@ class Device:
         self._released: list[Storage] = []
         self._allocated = 0
         self._cached: dict[Hashable, Tensor] = {}
+        # Errors that were seen while somebody else waited for theirs.
+        self._unseen: list[BridgeError] = []
 
     def __repr__(self) -> str:
         return f"Device({self.info}{', lost' if self.lost else ''})"
@@ -290,6 +303,7 @@ class Device:
             When the device is gone.
         """
         self.check_alive()
+        self.calls += 1
         allowed = self.info.limits["maxStorageBuffersPerShaderStage"]
         if len(buffers) > allowed:
             raise ValueError(
@@ -384,6 +398,36 @@ class Device:
         self.flush()
         await self._raise_errors()
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether calls go into a program at the moment."""
+        return self._recording is not None
+
+    async def tune(self, seconds: float = 2.0) -> list[Measured]:
+        """Measure which tiles are the fastest for the classes of shapes that were called so far.
+
+        Later calls of these classes go by it, on later visits too: the browser keeps what was measured
+        for this adapter. Classes that the time does not suffice for are left for the next time.
+
+        Parameters
+        ----------
+        seconds : float
+            How long it may take.
+        """
+        self.check_alive()
+        self.flush()
+        return await self.tuner.tune(check_real("seconds", seconds))
+
+    async def time_apart(self, program: Program) -> tuple[RawTiming, list[BridgeError]]:
+        """Time ``program`` and give the errors it made; those of others are kept for who waits for them."""
+        clock = await program._clock()
+        mine, others = split_errors(program, await self._bridge.synchronize())
+        self._unseen += others
+        for error in mine:
+            if error.kind == "shader":
+                self._forget(error)
+        return clock, mine
+
     def clear_pipelines(self) -> None:
         """Forget the compiled pipelines, so that the next call compiles again."""
         self.flush()
@@ -414,19 +458,25 @@ class Device:
         self._bridge.destroy()
 
     async def _raise_errors(self) -> None:
-        errors = await self._bridge.synchronize()
+        found = await self._bridge.synchronize()
+        errors, self._unseen = [*self._unseen, *found], []
         if errors:
             # What uses a broken pipeline fails too, and may be reported before it.
             first = next((error for error in errors if error.kind == "shader"), errors[0])
             raise self._exception(first, len(errors) - 1)
         self.check_alive()
 
+    def _forget(self, error: BridgeError) -> None:
+        """A pipeline that failed must not be found again."""
+        shader = self._pipeline_shaders.get(error.label)
+        if shader is not None:
+            self._pipelines.pop(shader.wgsl, None)
+
     def _exception(self, error: BridgeError, more: int) -> Exception:
         rest = f" ({more} more errors)" if more else ""
         shader = self._pipeline_shaders.get(error.label)
         if error.kind == "shader" and shader is not None:
-            # A pipeline that failed must not be found again.
-            self._pipelines.pop(shader.wgsl, None)
+            self._forget(error)
             where = shader.origin(error.line) if error.line else "unknown line"
             return ShaderError(f"shader {error.label}, {where}: {error.message}{rest}")
         if error.kind == "out-of-memory":

@@ -113,14 +113,16 @@ class Program:
         PyAttnError
             When one of them failed.
         """
-        device = self._device
+        clock = await self._clock()
+        await self._device._raise_errors()
+        return clock
+
+    async def _clock(self) -> RawTiming:
         handle = self._ready()
         if not handle:
             raise ValueError("program: nothing was recorded that could be timed")
-        (clock,) = await device._bridge.timings(
-            device._bridge.submit_timed(handle, self._recorder.params, True)
-        )
-        await device._raise_errors()
+        bridge = self._device._bridge
+        (clock,) = await bridge.timings(bridge.submit_timed(handle, self._recorder.params, True))
         return clock
 
     def _ready(self) -> int | None:

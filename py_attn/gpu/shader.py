@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,8 +117,61 @@ def render(
     jinja2.UndefinedError
         When the template uses a constant that was not given.
     """
-    header = [f"enable {extension};" for extension in enable]
-    header += [f"requires {feature};" for feature in requires]
+    directives = [f"enable {extension};" for extension in enable] + [
+        f"requires {feature};" for feature in requires
+    ]
+    header = _header(params, bindings, constants, directives)
+    body = environment().get_template(template).render(constants)
+    lines, origins = list(header), [_HEADER] * len(header)
+    previous_blank = False
+    waiting = 0
+    for raw in body.splitlines():
+        marks = _MARK.findall(raw)
+        text = _MARK.sub("", raw).rstrip()
+        if not text and previous_blank:
+            continue
+        previous_blank = not text
+        lines.append(text)
+        origins.append(marks[0] if marks else origins[-1])
+        # A line's mark stands at its end: where a placeholder became several lines, behind the last.
+        if marks:
+            origins[-1 - waiting :] = [marks[0]] * (waiting + 1)
+        waiting = waiting + 1 if text and not marks else 0
+    return Shader(name, variant, "\n".join(lines) + "\n", dict(constants), bindings, params, tuple(origins))
+
+
+def from_text(
+    wgsl: str,
+    name: str,
+    variant: str,
+    *,
+    params: ParamsLayout,
+    bindings: tuple[Binding, ...],
+    constants: Mapping[str, object] | None = None,
+) -> Shader:
+    """A kernel of your own: WGSL with the entry point ``main``, below the header that templates get too.
+
+    Parameters
+    ----------
+    wgsl : str
+        Uses ``params``, the buffers and upper-case constants by their names; does not declare them.
+    name, variant : str
+        As timings and errors call it.
+    """
+    header = _header(params, bindings, constants or {})
+    body = wgsl.splitlines()
+    origins = [_HEADER] * len(header) + [f"{name}.wgsl:{n}" for n in range(1, len(body) + 1)]
+    text = "\n".join(header + body) + "\n"
+    return Shader(name, variant, text, dict(constants or {}), bindings, params, tuple(origins))
+
+
+def _header(
+    params: ParamsLayout,
+    bindings: tuple[Binding, ...],
+    constants: Mapping[str, object],
+    directives: Sequence[str] = (),
+) -> list[str]:
+    header = list(directives)
     header += [
         f"const {key}: {_wgsl_type(value)} = {_wgsl_value(value)};"
         for key, value in constants.items()
@@ -131,18 +184,7 @@ def render(
             f"@group(0) @binding({index}) var<storage, {access}> {binding.name}: array<{binding.type}>;"
         )
     header.append("@group(1) @binding(0) var<uniform> params: Params;")
-    body = environment().get_template(template).render(constants)
-    lines, origins = list(header), [_HEADER] * len(header)
-    previous_blank = False
-    for raw in body.splitlines():
-        marks = _MARK.findall(raw)
-        text = _MARK.sub("", raw).rstrip()
-        if not text and previous_blank:
-            continue
-        previous_blank = not text
-        lines.append(text)
-        origins.append(marks[0] if marks else origins[-1])
-    return Shader(name, variant, "\n".join(lines) + "\n", dict(constants), bindings, params, tuple(origins))
+    return header
 
 
 def _wgsl_type(value: bool | int | float) -> str:

@@ -173,6 +173,11 @@ class Inputs:
         """Jinja2's ``mask_kind``: "none", "bool" or a float dtype."""
         return "none" if self.mask is None else self.mask.dtype
 
+    @property
+    def masked_one_by_one(self) -> bool:
+        """Whether a kernel runs code of some length for each score."""
+        return self.mask is not None or bool(self.mods.wgsl)
+
     def as_bhsd(self, tensor: Tensor) -> Tensor:
         """A tensor in the caller's layout seen as [B, H, S, D], and the other way round."""
         return tensor.transpose(0, 2, 1, 3) if self.swapped else tensor
@@ -346,10 +351,10 @@ def check_sinks(sinks: object, heads: int) -> None:
         if not sinks.kind.floating:
             raise TypeError(f"sinks: expected float32, float16 or bfloat16, got {sinks.dtype}")
         return
-    try:
-        values = np.asarray(sinks).astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"sinks: expected numbers, got {sinks!r}") from None
+    given = np.asarray(sinks)
+    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
+        raise TypeError(f"sinks: expected numbers, got {given.dtype}")
+    values = given.astype(np.float64)
     if not ((np.abs(values) <= _LARGEST_SINK) | np.isneginf(values)).all():
         raise ValueError(
             f"sinks: expected numbers within ±{_LARGEST_SINK:g} or -inf (no sink), got {values.tolist()}"

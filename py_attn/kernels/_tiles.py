@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,17 +97,27 @@ _HARDWARE = (
     (128, Tile(4, 8, 4, 16, 2, 8)),
     (128, Tile(4, 2, 4, 16, 2, 4)),
 )
+#: What a GPU may get, by name; :meth:`Device.tune` chooses between them and the tests run all of them.
+CANDIDATES: Mapping[str, Tile] = {
+    f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}, {tile.depth4} and {tile.value_keys}"
+    f"{', resident' if tile.query_resident else ''}": tile
+    for _, tile in _HARDWARE
+}
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
 # with one store each) and gains nothing from large tiles.
-_SOFTWARE = (
-    (128, Tile(4, 8, 4, 16, 4, 8)),
-    (128, Tile(4, 4, 4, 16, 2, 4)),
-    (128, Tile(4, 2, 4, 16, 2, 4)),
-)
+SOFTWARE = (Tile(4, 8, 4, 16, 4, 8), Tile(4, 4, 4, 16, 2, 4), Tile(4, 2, 4, 16, 2, 4))
 # Registers for scores and outputs, in vec4s; beyond this compilers spill.
 _MAX_REGISTERS = 40
 # Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
 _BUSY_WORKGROUPS = 128
+
+
+_LIMITS = (
+    "maxComputeWorkgroupStorageSize",
+    "maxComputeInvocationsPerWorkgroup",
+    "maxComputeWorkgroupSizeX",
+    "maxComputeWorkgroupSizeY",
+)
 
 
 def tiles_for(
@@ -117,7 +128,8 @@ def tiles_for(
     software: bool = False,
     *,
     scores: int = 1,
-    sums4: Sequence[int] | None = None,
+    sums4: tuple[int, ...] | None = None,
+    inline: bool = False,
 ) -> list[Tile]:
     """What this adapter can run for these head dims, the fastest first.
 
@@ -133,20 +145,38 @@ def tiles_for(
         Whether the adapter computes on the CPU.
     scores : int
         How many scores an invocation holds for each row and column.
-    sums4 : sequence of int, optional
-        The widths of what is accumulated, in vec4s; ``[wide4]`` unless given.
+    sums4 : tuple of int, optional
+        The widths of what is accumulated, in vec4s; ``(wide4,)`` unless given.
+    inline : bool
+        Whether code of some length stands in the shader once for each score (masks, mods), so that
+        many scores would take long to compile.
     """
-    widths = [wide4] if sums4 is None else sums4
+    room = tuple(limits[name] for name in _LIMITS)
+    return _tiles_for(d4, wide4, room, subgroup_min_size, software, scores, sums4 or (wide4,), inline)
+
+
+@functools.lru_cache(maxsize=512)
+def _tiles_for(
+    d4: int,
+    wide4: int,
+    room: tuple[int, ...],
+    subgroup_min_size: int,
+    software: bool,
+    scores: int,
+    sums4: tuple[int, ...],
+    inline: bool,
+) -> list[Tile]:
+    limits = dict(zip(_LIMITS, room, strict=True))
     fitting = [
         tile
-        for most, tile in (_SOFTWARE if software else _HARDWARE)
-        if d4 <= most
-        and tile.fits(d4, wide4, limits)
+        for tile in (SOFTWARE if software else [tile for most, tile in _HARDWARE if d4 <= most])
+        if tile.fits(d4, wide4, limits)
         and (not subgroup_min_size or tile.tx <= subgroup_min_size)
         and (tile.tx <= 8 or tile.tx < 2 * wide4)
+        and not (inline and tile.rows * tile.keys > 16 * tile.tx)
     ]
     # The last resort for the widest heads is to let the compiler spill.
-    return [tile for tile in fitting if tile.registers(scores, widths) <= _MAX_REGISTERS] or fitting[-1:]
+    return [tile for tile in fitting if tile.registers(scores, sums4) <= _MAX_REGISTERS] or fitting[-1:]
 
 
 def choose_tile(rows: int, heads: int, tiles: Sequence[Tile]) -> Tile | None:

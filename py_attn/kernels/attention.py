@@ -30,11 +30,16 @@ from py_attn.kernels._inputs import (
 )
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels._tuning import Choice, tuned
 
-Variant = Literal["auto", "naive", "tiled", "subgroup", "matrix"]
-VARIANTS = ("auto", "naive", "tiled", "subgroup", "matrix")
+Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
+VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
 _NAIVE_WORKGROUP = 64
 SUBGROUP_ID = "subgroup_id"  # a language feature of WGSL
+# Few invocations to a workgroup, so that short inputs still make work for every core.
+_ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
+# Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.
+_ROWS_MIN_QUERIES = 16
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
@@ -109,7 +114,8 @@ def attention(
         row's softmax without having a value, as in GPT-OSS: out = Σ exp(s) v / (exp(sink) + Σ exp(s)).
         It counts in the LSE too; a head whose sink is -inf has none.
     variant : str
-        "naive", "tiled" (workgroup memory), "subgroup" (also shuffles), or "auto".
+        "naive", "rows" (several query rows to an invocation, for adapters that compute on a CPU), "tiled"
+        (workgroup memory), "subgroup" (also shuffles), or "auto".
     return_lse : bool
         Also return the log-sum-exp of each row's scores.
 
@@ -148,8 +154,14 @@ def attention(
 
 def run(inputs: Inputs, variant: object, *, return_lse: bool) -> tuple[Tensor, Tensor | None]:
     """Attention of checked inputs: the output seen as [B, Hq, Sq, Dv], and the LSE [B, Hq, Sq]."""
-    chosen, tile = choose_variant(inputs, variant)
-    p = inputs.problem
+    choice = choose_variant(inputs, variant)
+    if variant == "auto" and not inputs.masked_one_by_one:
+        choice = tuned(inputs, choice, _record)
+    return _record(inputs, choice, return_lse)
+
+
+def _record(inputs: Inputs, choice: Choice, return_lse: bool = False) -> tuple[Tensor, Tensor | None]:
+    p, (chosen, tile) = inputs.problem, choice
     out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
     lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
     if out.size:
@@ -171,23 +183,27 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
     if variant == "matrix":
         raise ValueError(
             "variant: matrix needs subgroup matrices (chromium-experimental-subgroup-matrix) with "
-            f"float16 inputs (shader-f16), which is not built yet; {info} runs naive, tiled or subgroup"
+            f"float16 inputs (shader-f16), which is not built yet; {info} runs naive, rows, tiled or subgroup"
         )
     # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
-    if variant == "naive" or (variant == "auto" and info.software):
-        return "naive", None
     p = inputs.problem
+    if variant == "auto" and info.software:
+        variant = "rows" if p.queries >= _ROWS_MIN_QUERIES else "naive"
+    if variant in ("naive", "rows"):
+        return str(variant), None
     d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
+    inline = inputs.masked_one_by_one
     if variant in ("subgroup", "auto"):
         if info.subgroup_min_size >= 4:
-            tiles = tiles_for(d4, dv4, info.limits, info.subgroup_min_size, info.software)
+            tiles = tiles_for(d4, dv4, info.limits, info.subgroup_min_size, info.software, inline=inline)
             tile = choose_tile(p.queries, p.batch * p.heads, tiles)
             if tile:
                 return "subgroup", tile
         if variant == "subgroup":
             missing = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
             raise ValueError(f"variant: subgroup needs {missing}, which {info} lacks")
-    tile = choose_tile(p.queries, p.batch * p.heads, tiles_for(d4, dv4, info.limits, 0, info.software))
+    tiles = tiles_for(d4, dv4, info.limits, 0, info.software, inline=inline)
+    tile = choose_tile(p.queries, p.batch * p.heads, tiles)
     if tile:
         return "tiled", tile
     if variant == "tiled":
@@ -211,7 +227,7 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
         bound = device.bind(tensor, name)
         buffers.append(bound)
         firsts[name] = bound.first
-    tile_rows = tile.queries if tile else _NAIVE_WORKGROUP
+    tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
     if inputs.packing:
         table = tile_table(inputs, tile_rows, "query")
         buffers.append(device.bind(table, "cu_seqlens_q"))
@@ -223,7 +239,7 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
     if inputs.packing:
         tiles = tile_slots(problem.queries, inputs.packing, tile_rows)
         workgroups = tiles * problem.heads
-    elif tile:
+    elif variant != "naive":
         tiles = -(-problem.queries // tile_rows)
         workgroups = tiles * problem.heads * problem.batch
     else:
@@ -266,7 +282,10 @@ def _render(
     constants: tuple[tuple[str, Any], ...],
 ) -> Shader:
     values = dict(constants)
-    values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
+    if variant == "rows":
+        values |= _ROWS
+    else:
+        values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
     values["subgroups"] = variant == "subgroup"
     values["unrolled"] = unrolled
     outputs = [TILES] if values["varlen"] else []
@@ -274,7 +293,7 @@ def _render(
     if values["return_lse"]:
         outputs.append(Binding("lse", "f32", writes=True))
     return render(
-        "attention_tiled.wgsl" if tile else "attention_naive.wgsl",
+        f"attention_{variant if variant in ('naive', 'rows') else 'tiled'}.wgsl",
         "attention",
         variant,
         params=_PARAMS,
@@ -288,4 +307,4 @@ def _render(
 def device_variants(device: Device) -> list[str]:
     """The variants that ``device`` can run for common head dims, fastest first."""
     found = ["subgroup"] if device.info.subgroup_min_size >= 4 else []
-    return [*found, "tiled", "naive"]
+    return [*(["rows"] if device.info.software else []), *found, "tiled", "naive"]

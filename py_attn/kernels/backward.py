@@ -215,8 +215,17 @@ class _Backward:
         inputs, p, device = self.inputs, self.inputs.problem, self.inputs.device
         d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
         limits, software = device.info.limits, device.info.software
-        sums4 = [d4] if side == "query" else [d4, dv4]
-        tiles = tiles_for(max(d4, dv4), max(sums4), limits, 0, software, scores=2, sums4=sums4)
+        sums4 = (d4,) if side == "query" else (d4, dv4)
+        tiles = tiles_for(
+            max(d4, dv4),
+            max(sums4),
+            limits,
+            0,
+            software,
+            scores=2,
+            sums4=sums4,
+            inline=inputs.masked_one_by_one,
+        )
         tile = choose_tile(rows, heads * p.batch, [t for t in tiles if not t.query_resident])
         if tile is None:
             allowed = device.info.limits["maxComputeWorkgroupStorageSize"]

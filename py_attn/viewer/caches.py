@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import py_attn as pa
 from py_attn import reference, turboquant_reference
 from py_attn.gpu.dtypes import round_to
 from py_attn.kernels.turboquant import Format
 from py_attn.viewer.measure import spread
+from py_attn.viewer.mods import Mods
 from py_attn.viewer.source import Array
 
 DTYPES = ("float32", "float16", "turboquant4", "turboquant3", "turboquant2")
@@ -37,6 +39,7 @@ async def try_cache(
     head: int,
     capacity: int,
     softcap: float | None = None,
+    mods: Mods | None = None,
 ) -> dict[str, Any]:
     """The step at ``position`` over a cache of ``dtype`` with room for ``capacity`` positions.
 
@@ -68,15 +71,10 @@ async def try_cache(
         raise ValueError(f"capacity: expected 1 to {length}, got {capacity}")
     first = max(0, position + 1 - capacity)
     query = arrays[0][:, :, position : position + 1]
-    key, value = (x[:, :, first : position + 1] for x in arrays[1:])
-    held = (query, key, value)
-    exact = reference.decode_attention(query, key, value, softcap=softcap)[0, :, 0]
-    exact_weights = _row(query, key, head, softcap, np.float64)
-    result = (
-        await _on_device(device, held, dtype, head, capacity, softcap)
-        if device
-        else _in_numpy(held, dtype, head, capacity, softcap)
-    )
+    key, value = (x[:, :, : position + 1] for x in arrays[1:])
+    held = _Held(query, key, value, first, head, capacity, softcap, mods)
+    exact, exact_weights = held.in_numpy(np.float64)
+    result = await _on_device(device, held, dtype) if device else _in_numpy(held, dtype)
     difference = result.out - exact
     return {
         "dtype": dtype,
@@ -93,33 +91,70 @@ async def try_cache(
     }
 
 
-async def _on_device(
-    device: pa.Device, held: tuple[Array, ...], dtype: str, head: int, capacity: int, softcap: float | None
-) -> _Result:
-    query, key, value = held
+@dataclass
+class _Held:
+    """What is decoded: a query [1, Hq, 1, D], all keys and values so far, and which of them a cache holds."""
+
+    query: Array
+    key: Array
+    value: Array
+    first: int
+    head: int
+    capacity: int
+    softcap: float | None
+    mods: Mods | None
+
+    def in_numpy(self, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+        """The output [Hq, Dv] and the head's weights."""
+        mods = self.mods
+        out = reference.decode_attention(
+            self.query,
+            self.key,
+            self.value,
+            capacity=self.capacity,
+            softcap=self.softcap,
+            **(mods.plain if mods else {}),
+            compute_dtype=dtype,
+        )
+        weights = reference.attention_weights(
+            self.query,
+            self.key[:, :, self.first :],
+            softcap=self.softcap,
+            **(mods.at(self.key.shape[2] - 1, self.first) if mods else {}),
+            compute_dtype=dtype,
+        )
+        return out[0, :, 0], weights[0, self.head, 0]
+
+
+async def _on_device(device: pa.Device, held: _Held, dtype: str) -> _Result:
+    query, key, value, mods = held.query, held.key, held.value, held.mods
     cache = pa.KVCache(
-        1, key.shape[1], capacity, key.shape[3], value_head_dim=value.shape[3], dtype=dtype, device=device
-    )
+        1, key.shape[1], held.capacity, key.shape[3],
+        value_head_dim=value.shape[3], dtype=dtype, device=device,
+    )  # fmt: skip
     cache.append(key, value)
     row = device.tensor(query)
-    keywords: dict[str, Any] = {"softcap": softcap, "return_lse": True}
-    out, lse = pa.decode_attention(row, cache, **keywords)  # compiles
+    keywords: dict[str, Any] = {"softcap": held.softcap} | (mods.functions if mods else {})
+    out, lse = pa.decode_attention(row, cache, return_lse=True, **keywords)  # compiles
     times = []
     clock = "gpu"
     for _ in range(REPEATS):
         with device.timer() as timer:
-            pa.decode_attention(row, cache, **keywords)
+            pa.decode_attention(row, cache, return_lse=True, **keywords)
         dispatches = await timer.results()
         if any(each.gpu_us is None for each in dispatches):
             clock = "wall"
         times.append(sum(each.wall_us if each.gpu_us is None else each.gpu_us for each in dispatches))
     # A quantised key is the same wherever it goes, so these are the keys that the cache holds.
+    newest = key[:, :, held.first :]
     keys = (
-        pa.turboquant.dequantize(pa.turboquant.quantize(key, int(dtype[-1])))
+        pa.turboquant.dequantize(pa.turboquant.quantize(newest, int(dtype[-1])))
         if dtype.startswith("turboquant")
-        else device.tensor(key, dtype)
+        else device.tensor(newest, dtype)
     )
-    weights = pa.attention_weights(row, keys, lse, heads=head, softcap=softcap)
+    if mods:
+        keywords |= mods.on_device_at(device, key.shape[2] - 1, held.first)
+    weights = pa.attention_weights(row, keys, lse, heads=held.head, **keywords)
     result = _Result(
         (await out.numpy())[0, :, 0], (await weights.numpy())[0, 0, 0], cache.nbytes, times, clock
     )
@@ -127,10 +162,8 @@ async def _on_device(
     return result
 
 
-def _in_numpy(
-    held: tuple[Array, ...], dtype: str, head: int, capacity: int, softcap: float | None
-) -> _Result:
-    query, key, value = held
+def _in_numpy(held: _Held, dtype: str) -> _Result:
+    key, value = held.key, held.value
     if dtype.startswith("turboquant"):
         bits = int(dtype[-1])
         key, value = (turboquant_reference.roundtrip(x, bits, np.float32) for x in (key, value))
@@ -138,15 +171,5 @@ def _in_numpy(
     else:
         key, value = (np.asarray(round_to(x, dtype), np.float32) for x in (key, value))
         row_bytes = [np.dtype(dtype).itemsize * (x.shape[3] + -x.shape[3] % 4) for x in (key, value)]
-    out = reference.decode_attention(query, key, value, softcap=softcap, compute_dtype=np.float32)
-    weights = _row(query, key, head, softcap, np.float32)
-    return _Result(out[0, :, 0], weights, sum(row_bytes) * key.shape[1] * capacity, [], "none")
-
-
-def _row(query: Array, key: Array, head: int, softcap: float | None, dtype: Any) -> Array:
-    kv = head * key.shape[1] // query.shape[1]
-    row = reference.attention_weights(
-        query[:, head : head + 1], key[:, kv : kv + 1], softcap=softcap, compute_dtype=dtype
-    )
-    weights: Array = row[0, 0, 0]
-    return weights
+    out, weights = replace(held, key=key, value=value).in_numpy(np.float32)
+    return _Result(out, weights, sum(row_bytes) * key.shape[1] * held.capacity, [], "none")

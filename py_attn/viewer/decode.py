@@ -10,6 +10,7 @@ import numpy as np
 
 import py_attn as pa
 from py_attn import reference
+from py_attn.viewer.mods import Mods
 from py_attn.viewer.source import Array
 
 #: The "auto" of a cache this short would be one split, and there would be nothing to combine.
@@ -40,6 +41,8 @@ class Decode:
     capacity : int
         Of the cache; once it is full the oldest position makes room.
     softcap : float, optional
+    mods : Mods, optional
+        A visitor's score_mod and mask_mod.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class Decode:
         arrays: tuple[Array, Array, Array],
         capacity: int,
         softcap: float | None = None,
+        mods: Mods | None = None,
     ) -> None:
         query, key, _ = arrays
         if not 1 <= capacity <= query.shape[2]:
             raise ValueError(f"capacity: expected 1 to {query.shape[2]}, got {capacity}")
         self._arrays = arrays
         self._softcap = softcap
+        self._mods = mods
         self._cache = (
             pa.KVCache(1, key.shape[1], capacity, key.shape[3], device=device) if device is not None else None
         )
@@ -89,11 +94,14 @@ class Decode:
         query, key, value = self._arrays
         exact = reference.decode_attention(
             query[:, :, position : position + 1],
-            key[:, :, first : position + 1],
-            value[:, :, first : position + 1],
+            key[:, :, : position + 1],
+            value[:, :, : position + 1],
+            capacity=self.capacity,
             softcap=self._softcap,
+            **(self._mods.plain if self._mods else {}),
         )[0, :, 0]
-        factors = np.exp(step.partial_lse - step.lse[:, None])
+        seen = np.where(np.isneginf(step.lse), np.float32(0), step.lse)
+        factors = np.exp(step.partial_lse - seen[:, None])
         combined = (factors[..., None] * step.partial_out).sum(axis=1)
         per_split = math.ceil(held / splits)
         return {
@@ -129,9 +137,13 @@ class Decode:
             cache.append(key[:, :, new], value[:, :, new])
             self._appended = position + 1
         row = cache.device.tensor(query[:, :, position : position + 1])
-        keywords: dict[str, Any] = {"softcap": self._softcap}
+        mods = self._mods
+        keywords: dict[str, Any] = {"softcap": self._softcap} | (mods.functions if mods else {})
         out, lse = pa.decode_attention(row, cache, splits=splits, return_lse=True, **keywords)
         partial_out, partial_lse = pa.decode_partials(row, cache, splits=splits, **keywords)
+        # A cache counts positions from the first append, a map from its own first row and column.
+        if mods:
+            keywords |= mods.on_device_at(cache.device, position, first)
         weights = pa.attention_weights(row, key[:, :, first : position + 1], lse, **keywords)
         return _Step(
             (await out.numpy())[0, :, 0],
@@ -146,6 +158,7 @@ class Decode:
         query, key, value = self._arrays
         row = query[:, :, position : position + 1]
         held = position + 1 - first
+        mods = self._mods
 
         def attend(start: int, stop: int) -> tuple[Array, Array]:
             part = slice(first + start, first + stop)
@@ -157,6 +170,7 @@ class Decode:
                 key[:, :, part],
                 value[:, :, part],
                 softcap=self._softcap,
+                **(mods.at(position, first + start) if mods else {}),
                 return_lse=True,
                 compute_dtype=np.float32,
             )
@@ -166,7 +180,11 @@ class Decode:
         parts = [attend(s * per_split, min(held, (s + 1) * per_split)) for s in range(splits)]
         out, lse = attend(0, held)
         weights = reference.attention_weights(
-            row, key[:, :, first : position + 1], softcap=self._softcap, compute_dtype=np.float32
+            row,
+            key[:, :, first : position + 1],
+            softcap=self._softcap,
+            **(mods.at(position, first) if mods else {}),
+            compute_dtype=np.float32,
         )
         return _Step(
             out,

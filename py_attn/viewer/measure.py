@@ -223,6 +223,6 @@ def rows_of(
 
 
 def _variant(name: str) -> Any:
-    if name not in ("auto", "naive", "tiled", "subgroup", "matrix"):
+    if name not in ("auto", "naive", "rows", "tiled", "subgroup", "matrix"):
         raise ValueError(f"variant: expected auto, naive, tiled, subgroup or matrix, got {name!r}")
     return name

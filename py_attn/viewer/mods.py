@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 import py_attn as pa
 from py_attn.gpu.tensor import Tensor
-from py_attn.mods import Traced
+from py_attn.mods import Traced, gather
 from py_attn.tracing import trace_mask_mod, trace_score_mod
 
 FILE = "<score_mod>"
@@ -48,11 +48,11 @@ class Mods:
         What they became, "" where there is no device.
     """
 
-    functions: dict[str, Callable[..., Any]]
-    plain: dict[str, Callable[..., Any]]
+    functions: dict[str, Any]
+    plain: dict[str, Any]
     wgsl: str
 
-    def on_arrays(self, head: int, rows: npt.NDArray[np.intp]) -> dict[str, Callable[..., Any]]:
+    def on_arrays(self, head: int, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
         """The functions for the reference called with head ``head`` and rows ``rows`` alone."""
 
         def placed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +63,23 @@ class Mods:
             return call
 
         return {name: placed(function) for name, function in self.plain.items()}
+
+    def at(self, query: int, key: int) -> dict[str, Any]:
+        """The functions for the reference called with queries from ``query`` and keys from ``key`` on."""
+        return {name: _shifted(function, query, key) for name, function in self.plain.items()}
+
+    def on_device_at(self, device: pa.Device, query: int, key: int) -> dict[str, Any]:
+        """The same for kernels; the two numbers are looked up, so that no other shader is made for others."""
+        begin = device.tensor(np.array([query, key], np.int32))
+
+        def look_up(function: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *at: _shifted(function, gather(begin, (0,)), gather(begin, (1,)))(*at)
+
+        return {name: look_up(function) for name, function in self.functions.items()}
+
+
+def _shifted(function: Callable[..., Any], query: Any, key: Any) -> Callable[..., Any]:
+    return lambda *at: function(*at[:-2], at[-2] + query, at[-1] + key)
 
 
 def compile_mods(text: str, device: pa.Device | None, **given: Any) -> Mods | None:
@@ -84,17 +101,17 @@ def compile_mods(text: str, device: pa.Device | None, **given: Any) -> Mods | No
     return Mods(functions, plain, wgsl if device else "")
 
 
-def _run(text: str, device: Any, given: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+def _run(text: str, device: Any, given: dict[str, Any]) -> dict[str, Any]:
     space: dict[str, Any] = {"pa": pa, "np": np, "math": math, "device": device, **given}
     try:
         code = compile(text, FILE, "exec")
     except SyntaxError as error:
-        raise ModError(f"SyntaxError: {error.msg}", error.lineno) from None
+        raise ModError(f"{type(error).__name__}: {error.msg}", error.lineno) from None
     _guarded(lambda: exec(code, space))
     return {name: space[name] for name in NAMES if callable(space.get(name))}
 
 
-def _trace(functions: dict[str, Callable[..., Any]]) -> str:
+def _trace(functions: dict[str, Any]) -> str:
     tensors: list[Tensor] = []
     traces = {"score_mod": trace_score_mod, "mask_mod": trace_mask_mod}
     parts = []

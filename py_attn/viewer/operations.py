@@ -30,8 +30,8 @@ class Operation:
 
     Attributes
     ----------
-    call : str
-        What is called.
+    label, call : str
+        What it is called in a table, and what is called.
     about : str
     kernel : str
         Whose shader is worth reading.
@@ -43,6 +43,7 @@ class Operation:
         From the arrays and what was prepared to :data:`Exact`.
     """
 
+    label: str
     call: str
     about: str
     kernel: str
@@ -52,7 +53,7 @@ class Operation:
 
     def describe(self) -> dict[str, str]:
         """What a front end shows before it is run."""
-        return {"call": self.call, "about": self.about}
+        return {"label": self.label, "call": self.call, "about": self.about}
 
 
 def first_positions(arrays: Arrays) -> Arrays:
@@ -174,12 +175,22 @@ async def _exact_alibi(arrays: Arrays, _: Any) -> Exact:
     return lambda dtype: (reference.attention(*arrays, causal=True, score_mod=mod, compute_dtype=dtype),)
 
 
+def _prepare_sinks(device: pa.Device, tensors: Tensors) -> tuple[Any, ...]:
+    return tensors, device.tensor(_slopes(tensors[0].shape[1]))
+
+
+async def _exact_sinks(arrays: Arrays, _: Any) -> Exact:
+    sinks = _slopes(arrays[0].shape[1])
+    return lambda dtype: (reference.attention(*arrays, causal=True, sinks=sinks, compute_dtype=dtype),)
+
+
 async def _exact_causal(arrays: Arrays, _: Any) -> Exact:
     return lambda dtype: (reference.attention(*arrays, causal=True, compute_dtype=dtype),)
 
 
 OPERATIONS = {
     "backward": Operation(
+        "backward",
         "pa.attention_backward",
         "dQ, dK and dV of causal attention, recomputed from the LSE",
         "attention_backward",
@@ -188,6 +199,7 @@ OPERATIONS = {
         _exact_backward,
     ),
     "varlen": Operation(
+        "varlen",
         "pa.varlen_attention",
         "four packed sequences of growing length, causal",
         "attention",
@@ -196,6 +208,7 @@ OPERATIONS = {
         _exact_varlen,
     ),
     "score_mod": Operation(
+        "score_mod",
         "pa.attention(score_mod=…)",
         "ALiBi as a Python function, traced into the kernel",
         "attention",
@@ -203,7 +216,17 @@ OPERATIONS = {
         lambda given: (pa.attention(*given[0], causal=True, score_mod=given[1]),),
         _exact_alibi,
     ),
+    "sinks": Operation(
+        "sinks",
+        "pa.attention(sinks=…)",
+        "a logit a head that takes weight and gives nothing, causal",
+        "attention",
+        _prepare_sinks,
+        lambda given: (pa.attention(*given[0], causal=True, sinks=given[1]),),
+        _exact_sinks,
+    ),
     "decode": Operation(
+        "decode",
         "pa.decode_attention",
         "the last query over a float32 cache, split along the keys",
         "decode_split",
@@ -212,6 +235,7 @@ OPERATIONS = {
         _exact_decode,
     ),
     "turboquant": Operation(
+        "decode, 4 bits",
         "pa.decode_attention, 4 bits",
         "the same over a TurboQuant cache; the error is the kernels', given the codes",
         "decode_split",
@@ -220,6 +244,7 @@ OPERATIONS = {
         _exact_decode,
     ),
     "sdpa": Operation(
+        "sdpa",
         "pa.scaled_dot_product_attention",
         "PyTorch's signature: is_causal, enable_gqa",
         "attention",
@@ -230,6 +255,7 @@ OPERATIONS = {
         _exact_causal,
     ),
     "onnx": Operation(
+        "onnx",
         "pa.onnx.attention",
         "ONNX's operator Attention: is_causal",
         "attention",

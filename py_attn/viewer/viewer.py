@@ -347,7 +347,7 @@ class Viewer:
         """Start over with an empty cache of ``capacity`` positions."""
         source, chosen = self._layer(layer)
         arrays = await chosen.host()
-        self._decode = Decode(self.device, arrays, capacity, source.masking.softcap)
+        self._decode = Decode(self.device, arrays, capacity, source.masking.softcap, source.masking.mods)
         return {"length": source.length, "capacity": capacity}
 
     async def decode_step(self, position: int, head: int, splits: int = DEFAULT_SPLITS) -> dict[str, Any]:
@@ -364,8 +364,9 @@ class Viewer:
         if not 0 <= head < source.heads:
             raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
         return await try_cache(
-            self.device, await chosen.host(), dtype, position, head, capacity, source.masking.softcap
-        )
+            self.device, await chosen.host(), dtype, position, head, capacity,
+            source.masking.softcap, source.masking.mods,
+        )  # fmt: skip
 
     def _layer(self, layer: int) -> tuple[Source, Layer]:
         if self.source is None:

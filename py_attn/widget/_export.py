@@ -1,23 +1,28 @@
-"""Maps as files: PNG, SVG and JSON, without a drawing library."""
+"""Maps as files, without a drawing library: PNG, SVG and JSON; and stills for saved notebooks."""
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
 import numpy.typing as npt
 
+from py_attn.viewer import Viewer
+from py_attn.viewer.source import Source
+
 Pixels = npt.NDArray[np.uint8]
 
 #: Labels stand at every token up to this many, and a JSON file holds all weights up to the other.
 MAX_LABELS = 96
 MAX_JSON_LENGTH = 1024
+MAX_SIDE = 8192
 _CELL = 14
 _MAP_SIDE = 720
 
@@ -80,3 +85,68 @@ def as_json(weights: Any, **about: Any) -> bytes:
     """A map's weights, with what they are."""
     rounded = [[float(f"{w:.6g}") for w in row] for row in np.asarray(weights).tolist()]
     return json.dumps({**about, "weights": rounded}, ensure_ascii=False).encode()
+
+
+def caption(source: Source, layer: int, head: int) -> str:
+    """What a map shows, counted from 1 as the front end does."""
+    return (
+        f"Layer {layer + 1} of {len(source.layers)}, head {head + 1} of {source.heads}; "
+        f"{source.length:,} tokens."
+    )
+
+
+async def picture(viewer: Viewer, coloring: Mapping[str, str], cells: int, layer: int, head: int) -> Pixels:
+    """A whole map with at most ``cells`` pixels on a side: [height, width, 4]."""
+    assert viewer.source is not None
+    everything = [0, viewer.source.length]
+    place = {"layer": layer, "head": head, "rows": everything, "columns": everything}
+    colors = {**coloring, "colormap": coloring["colormap"].replace("auto", "rocket_r")}
+    answer = await viewer.call("window", {**place, **colors, "size": [cells, cells]})
+    pixels: Pixels = answer["rgba"].reshape(answer["height"], answer["width"], 4)
+    return pixels
+
+
+async def export(
+    viewer: Viewer, coloring: Mapping[str, str], format: str, layer: int, head: int, size: int
+) -> bytes:
+    """A map as a file's bytes; see :meth:`py_attn.widget.AttentionView.export`."""
+    source = viewer.source
+    assert source is not None
+    for name, given, limit in (("layer", layer, len(source.layers)), ("head", head, source.heads)):
+        if not 0 <= given < limit:
+            raise ValueError(f"{name}: expected 0 to {limit - 1}, got {given}")
+    if format not in ("png", "svg", "json"):
+        raise ValueError(f"format: expected png, svg or json, got {format!r}")
+    if not 1 <= size <= MAX_SIDE:
+        raise ValueError(f"size: expected 1 to {MAX_SIDE:,}, got {size}")
+    if format == "json":
+        if source.length > MAX_JSON_LENGTH:
+            raise ValueError(
+                f"format: JSON is for up to {MAX_JSON_LENGTH:,} tokens, here are {source.length:,}"
+            )
+        all_of_it = slice(0, source.length)
+        weights = await viewer.engine.weights(
+            source.layers[layer], source.masking, [head], all_of_it, all_of_it
+        )
+        about = {"title": source.title, "layer": layer, "head": head, "tokens": list(source.tokens)}
+        return as_json(weights[0], **about)
+    pixels = await picture(viewer, coloring, size, layer, head)
+    if format == "svg":
+        return svg(pixels, source.tokens, source.title, caption(source, layer, head))
+    return png(pixels, max(1, size // max(pixels.shape[:2])))
+
+
+def still_bundle(name: str, image: bytes, title: str, text: str, length: int) -> dict[str, str]:
+    """The last map for where no JavaScript runs, by MIME type; ``name`` becomes the element's id."""
+    words = f"{title}: " if title else ""
+    text = f"{words}{text} A still; run the cell to explore it."
+    quoted = html.escape(text, quote=True)
+    if not image:
+        return {"text/plain": text, "text/html": f'<p id="{name}">{quoted}</p>'}
+    side = min(512, max(192, 4 * length))
+    figure = (
+        f'<figure id="{name}" style="margin:0"><img alt="{quoted}" width="{side}" height="{side}" '
+        f'style="image-rendering:pixelated" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
+        f'<figcaption style="font-size:12px;opacity:.75">{quoted}</figcaption></figure>'
+    )
+    return {"text/plain": text, "text/html": figure}

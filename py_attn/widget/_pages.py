@@ -29,7 +29,6 @@ class Pages:
         self._pages: dict[str, RemotePage] = {}
         self._views: dict[str, list[AttentionView]] = {}
         self._arrivals: set[asyncio.Future[None]] = set()
-        self.made = 0
 
     def attach(self, view: AttentionView, name: str, reason: str) -> RemotePage:
         """A view is there in a page; may be said again."""
@@ -93,13 +92,8 @@ class Pages:
         Raises
         ------
         WebGPUUnavailableError
-            When no view was made, or none is shown.
+            When none is shown.
         """
-        if not self.made:
-            raise WebGPUUnavailableError(
-                "this kernel has no GPU of its own: show a view first, "
-                "`AttentionView(query=q, key=k, value=v)` as a cell's last line; then its browser computes"
-            )
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals.add(arrival)
         try:
@@ -137,5 +131,7 @@ async def acquire(page: RemotePage | None) -> pa.Device:
     return await (page or await pages.find()).request_device()
 
 
-if not _host.in_browser():
-    bridge_remote.provide(pages.find)
+def announce() -> None:
+    """A view was made, so a page may come: cells that ask for a device get that page's."""
+    if not _host.in_browser():
+        bridge_remote.provide(pages.find)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import html
+import contextlib
 import uuid
-from base64 import b64encode
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from py_attn.gpu.wire import pack, unpack
 from py_attn.viewer import inputs
 from py_attn.viewer.source import Source
 from py_attn.widget import _export, _host
-from py_attn.widget._pages import KERNEL, acquire, pages
+from py_attn.widget._pages import KERNEL, acquire, announce, pages
 from py_attn.widget._viewer import NotebookViewer
 
 STATIC = Path(__file__).parent / "static"
@@ -116,6 +115,8 @@ class AttentionView(anywidget.AnyWidget):
     still_text = _sync(traitlets.Unicode(""))
     still_id = _sync(traitlets.Unicode(""))
 
+    _closed = True  # until there is something to close
+
     def __init__(
         self,
         query: Any = None,
@@ -168,7 +169,7 @@ class AttentionView(anywidget.AnyWidget):
         self._loop = _host.running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._mounted: dict[str, int] = {}
-        self._answered: set[tuple[str, int]] = set()
+        self._last_call: dict[str, int] = {}
         self._drawing: asyncio.TimerHandle | None = None
         self._display_id = ""
         self._closed = False
@@ -183,7 +184,7 @@ class AttentionView(anywidget.AnyWidget):
             message=source.note,
             still_id=f"py-attn-still-{uuid.uuid4().hex[:12]}",
         )
-        pages.made += 1
+        announce()
         self._first_still()
         self.on_msg(self._on_message)
         self.observe(self._on_look, ["layer", "head", "coloring"])
@@ -208,7 +209,7 @@ class AttentionView(anywidget.AnyWidget):
             When there are no attentions in it.
         """
         found = getattr(attentions, "attentions", attentions)
-        if found is None or (isinstance(found, list | tuple) and not found):
+        if found is None or (isinstance(found, list | tuple) and (not found or found[0] is None)):
             raise ValueError(
                 'attentions: the model returned none; load it with attn_implementation="eager" and call it '
                 "with output_attentions=True"
@@ -281,16 +282,17 @@ class AttentionView(anywidget.AnyWidget):
         elif kind == "set":
             traits = content["traits"]
             # As ipywidgets takes an update: the sender gets no echo of it.
-            self.set_state({name: traits[name] for name in _SETTABLE if name in traits})
+            with contextlib.suppress(traitlets.TraitError):  # of what is not there any more
+                self.set_state({name: traits[name] for name in _SETTABLE if name in traits})
         elif kind == "views":
             self._mounted[name] = int(content["count"])
             if not self.displayed:
                 self._viewer.release()
             self._close_earlier()
         elif kind == "call":
-            if (name, content["id"]) in self._answered:
+            if content["id"] <= self._last_call.get(name, 0):
                 return  # delivered twice, see _host
-            self._answered.add((name, content["id"]))
+            self._last_call[name] = content["id"]
             page = pages.get(name)
             if page is None or page.gone:
                 page = pages.attach(self, name, "")
@@ -331,13 +333,11 @@ class AttentionView(anywidget.AnyWidget):
         if method == "measure":
             self.timings = dict(result)
         elif method == "connect":
-            note = (
-                ""
-                if result["webgpu"] or self._viewer.given
-                else (f"No WebGPU here: {result['reason']} The maps are computed by numpy in the kernel.")
-            )
+            notes = [self._viewer.source.note]
+            if not (result["webgpu"] or self._viewer.given):
+                notes.append(f"No WebGPU: {result['reason']} The maps are computed by numpy in the kernel.")
             self.state = "live"
-            self.message = " ".join(part for part in (self._viewer.source.note, note) if part)
+            self.message = " ".join(filter(None, notes))
             self.source = {**self.source, "engine": self._viewer.engine.name}
             self._on_look(None)
 
@@ -346,7 +346,8 @@ class AttentionView(anywidget.AnyWidget):
     @property
     def displayed(self) -> bool:
         """Whether some page shows the view now."""
-        return any(self._mounted.values())
+        alive = [page for name in self._mounted if (page := pages.get(name)) and not page.gone]
+        return any(self._mounted[page.name] for page in alive)
 
     def _on_look(self, _: Any) -> None:
         """Make a new still once the visitor rests."""
@@ -363,17 +364,20 @@ class AttentionView(anywidget.AnyWidget):
         if not self.displayed or not self.reachable:
             return
         try:
-            picture = await self._picture(STILL_CELLS, self.layer, self.head)
+            picture = await self._picture()
         except Exception:  # the view itself says what went wrong
             return
         self._set_still(picture)
+
+    def _picture(self) -> Coroutine[Any, Any, _export.Pixels]:
+        return _export.picture(self._viewer, self.coloring, STILL_CELLS, self.layer, self.head)
 
     def _first_still(self) -> None:
         source = self._viewer.source
         if not self._viewer.given and source.length > _FIRST_STILL_LENGTH:
             return
         # Neither numpy nor given weights wait for anything.
-        work = self._picture(STILL_CELLS, self.layer, self.head)
+        work = self._picture()
         try:
             work.send(None)
         except StopIteration as done:
@@ -384,31 +388,13 @@ class AttentionView(anywidget.AnyWidget):
     def _set_still(self, picture: Any) -> None:
         with self.hold_sync():
             self.still = _export.png(picture)
-            self.still_text = self._caption(self.layer, self.head)
+            self.still_text = _export.caption(self._viewer.source, self.layer, self.head)
         if self._display_id:
             _display(self._still_bundle(), display_id=self._display_id, update=True)
 
-    def _caption(self, layer: int, head: int) -> str:
-        source = self._viewer.source
-        return (
-            f"Layer {layer}, head {head} of {len(source.layers)} × {source.heads}; {source.length:,} tokens."
-        )
-
     def _still_bundle(self) -> dict[str, str]:
-        """The last map for where no JavaScript runs: a saved notebook, its HTML."""
-        words = f"{self.title}: " if self.title else ""
-        text = f"{words}{self.still_text} A still; run the cell to explore it."
-        if not self.still:
-            return {"text/plain": text, "text/html": f'<p id="{self.still_id}">{html.escape(text)}</p>'}
-        image = b64encode(self.still).decode()
-        side = min(512, max(192, 4 * self._viewer.source.length))
-        figure = (
-            f'<figure id="{self.still_id}" style="margin:0"><img alt="{html.escape(text, quote=True)}" '
-            f'width="{side}" height="{side}" style="image-rendering:pixelated" '
-            f'src="data:image/png;base64,{image}"><figcaption style="font-size:12px;opacity:.75">'
-            f"{html.escape(text)}</figcaption></figure>"
-        )
-        return {"text/plain": text, "text/html": figure}
+        length = self._viewer.source.length
+        return _export.still_bundle(self.still_id, self.still, self.title, self.still_text, length)
 
     def _ipython_display_(self, **_: Any) -> None:
         """Show the live view, and beside it the still, which a live view hides."""
@@ -422,25 +408,6 @@ class AttentionView(anywidget.AnyWidget):
         _display(self._still_bundle(), display_id=self._display_id)
 
     # export
-
-    async def _picture(self, cells: int, layer: int, head: int) -> Any:
-        source = self._viewer.source
-        everything = [0, source.length]
-        coloring = dict(self.coloring)
-        if coloring["colormap"] == "auto":
-            coloring["colormap"] = "rocket_r"
-        answer = await self._viewer.call(
-            "window",
-            {
-                "layer": layer,
-                "head": head,
-                "rows": everything,
-                "columns": everything,
-                "size": [cells, cells],
-                **coloring,
-            },
-        )
-        return answer["rgba"].reshape(answer["height"], answer["width"], 4)
 
     async def export(
         self,
@@ -466,36 +433,9 @@ class AttentionView(anywidget.AnyWidget):
         ValueError
             When an argument is out of range, or the map is too long for JSON.
         """
-        source = self._viewer.source
         layer = self.layer if layer is None else layer
         head = self.head if head is None else head
-        for name, given, limit in (("layer", layer, len(source.layers)), ("head", head, source.heads)):
-            if not 0 <= given < limit:
-                raise ValueError(f"{name}: expected 0 to {limit - 1}, got {given}")
-        if format not in ("png", "svg", "json"):
-            raise ValueError(f"format: expected png, svg or json, got {format!r}")
-        if not 1 <= size <= 8192:
-            raise ValueError(f"size: expected 1 to 8192, got {size}")
-        if format == "json":
-            return await self._export_json(layer, head)
-        picture = await self._picture(size, layer, head)
-        if format == "svg":
-            return _export.svg(picture, source.tokens, source.title, self._caption(layer, head))
-        return _export.png(picture, max(1, size // max(picture.shape[:2])))
-
-    async def _export_json(self, layer: int, head: int) -> bytes:
-        source = self._viewer.source
-        if source.length > _export.MAX_JSON_LENGTH:
-            raise ValueError(
-                f"format: JSON is for up to {_export.MAX_JSON_LENGTH:,} tokens, here are {source.length:,}"
-            )
-        everything = slice(0, source.length)
-        weights = await self._viewer.engine.weights(
-            source.layers[layer], source.masking, [head], everything, everything
-        )
-        return _export.as_json(
-            weights[0], title=source.title, layer=layer, head=head, tokens=list(source.tokens)
-        )
+        return await _export.export(self._viewer, self.coloring, format, layer, head, size)
 
     async def save(self, path: str | Path, **options: Any) -> Path:
         """Write :meth:`export` to a file; its suffix says the format."""
@@ -508,16 +448,10 @@ class AttentionView(anywidget.AnyWidget):
 
     def _close_earlier(self) -> None:
         """Close what earlier runs of this view's cell have made and nobody shows any more."""
-        if not self._cell:
-            return
-        for view in list(_of_cell.get(self._cell, [])):
-            if view is not self and view._run != self._run and view._superseded_by(self):
+        views = _of_cell.get(self._cell, []) if self._cell else []
+        for view in list(views):
+            if view._run != views[-1]._run and not view.displayed:
                 view.close()
-
-    def _superseded_by(self, other: AttentionView) -> bool:
-        views = _of_cell.get(self._cell, [])
-        newest = views[-1] if views else other
-        return newest._run != self._run and not self.displayed
 
     def close(self) -> None:
         """Close the view and free what it holds; the device lives on while other views are there."""

@@ -14,6 +14,7 @@
  * @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, label: string, made: Promise<number> }} Pipeline
  * @typedef {{ pipeline: Pipeline, bindings: GPUBindGroup, offset: number, size: number, grid: [number, number, number] }} Dispatch
  * @typedef {{ getBuffer(type: string): { data: Uint8Array | Uint32Array, release(): void } }} PythonBuffer
+ * @typedef {{ load(key: string): Promise<string>, save(key: string, text: string): Promise<void> }} Notes
  * @typedef {(name: string, progress?: (loaded: number, total: number) => void) => Promise<ArrayBuffer>} FetchAsset
  */
 
@@ -51,9 +52,9 @@ export function whyNoWebGPU() {
 }
 
 /**
- * @param {{ fetchAsset: FetchAsset }} site where the site's files come from
+ * @param {{ fetchAsset: FetchAsset, notes?: Notes }} site where the site's files come from, and what the browser keeps
  */
-export function createBridge({ fetchAsset }) {
+export function createBridge({ fetchAsset, notes }) {
   return {
     async requestDevice() {
       const reason = whyNoWebGPU();
@@ -75,6 +76,10 @@ export function createBridge({ fetchAsset }) {
       return new DeviceBridge(device, adapter);
     },
     fetchAsset,
+    /** @param {string} name */
+    loadNote: async (name) => (await notes?.load(name)) ?? '',
+    /** @param {string} name @param {string} text */
+    saveNote: async (name, text) => notes?.save(name, text),
   };
 }
 

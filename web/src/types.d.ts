@@ -133,13 +133,13 @@ export interface CacheStep {
   relative: number;
   weights: Float32Array;
   change: number;
-  time: number | null;
+  time?: number | null; // none without a GPU
   clock: 'gpu' | 'wall' | 'none';
 }
 
 /** What became of the text of a score_mod. */
 export interface Edited {
-  error: { message: string; line: number | null } | null;
+  error?: { message: string; line?: number | null } | null;
   edited: string[];
   wgsl: string;
   kernel: string;

@@ -18,6 +18,7 @@ import './styles/widget.css';
  * @typedef {ReturnType<typeof createTraitModel>} TraitModel
  */
 
+const GONE = 'The kernel does not answer: it is busy, or was restarted. What is shown stays as it was; run the cell again.';
 const SILENT = 'No kernel answers. It may be busy, or gone: run the cell again to bring this view to life.';
 const STILL = 'This is a saved picture, no kernel is behind it. Run the cell to bring it to life.';
 
@@ -92,7 +93,7 @@ function showView(traits, el, link, model) {
     shell.showStill(shown ? png : null, String(traits.get('still_text') ?? ''));
     if (failed) shell.say('bad', 'This cannot be shown.', message);
     else if (link.state === 'closed') shell.say('note', 'Closed.', 'The view was closed in Python; run the cell again to see it.');
-    else if (link.state === 'silent') shell.say('note', '', hasStill ? STILL : SILENT);
+    else if (link.state === 'silent') shell.say('note', '', view ? GONE : hasStill ? STILL : SILENT);
     else if (!ready) shell.say('wait', 'Waiting for the kernel …');
     else shell.say('note', '', message);
   }

@@ -3,13 +3,15 @@
 import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
 import { createBridge, whyNoWebGPU } from './bridge.js';
+import { createNotes } from './notes.js';
 import { bootPython } from './runtime/boot.js';
 import { createOutput } from './runtime/output.js';
 
 /**
  * @typedef {{ adapter: string, features: string[], software: boolean, versions: Record<string, string>,
  *   webgpu: boolean, reason: string, variants: string[],
- *   operations?: Record<string, { call: string, about: string }> }} Info
+ *   operations?: Record<string, OperationInfo> }} Info
+ * @typedef {{ label: string, call: string, about: string }} OperationInfo what else the kernel panel can time
  * @typedef {{ onProgress: import('./runtime/boot.js').OnBootProgress,
  *   onOutput: (lines: import('./runtime/output.js').Line[]) => void,
  *   onLost: (reason: string) => void }} Listeners
@@ -129,7 +131,7 @@ function renewFileViewer(number) {
 /** @param {(reason: string) => void} onLost */
 function installBridge(onLost) {
   const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress });
-  const bridge = createBridge({ fetchAsset });
+  const bridge = createBridge({ fetchAsset, notes: createNotes() });
   let newest = 0;
   Object.assign(globalThis, {
     pyAttnBridge: {

@@ -49,6 +49,7 @@ export function createLink(model) {
   /** @type {Set<() => void>} */
   const listeners = new Set();
   let kernel = '';
+  let dead = false; // the host has said that the line to the kernel broke, and nobody has answered since
 
   /** @param {LinkState} next */
   function become(next) {
@@ -76,6 +77,7 @@ export function createLink(model) {
     send({ kind: 'hello', webgpu: !reason, reason });
     timer = setTimeout(() => {
       become('silent');
+      abandon();
       delay = Math.min(2 * delay, RETRY_MS);
       hello();
     }, delay);
@@ -103,6 +105,7 @@ export function createLink(model) {
     heard();
     if (kind === 'welcome') {
       kernel = message.kernel ?? '';
+      dead = false;
       become('live');
       send({ kind: 'views', count: views });
     } else if (kind === 'progress') pending.get(id)?.onProgress?.(...message.news);
@@ -138,6 +141,15 @@ export function createLink(model) {
     if (commands.some(({ op }) => op === 'destroy')) page.devices.delete(name);
   }
 
+  /** Frees the devices of a kernel that nobody in this page speaks for any more. */
+  function abandon() {
+    for (const [name, device] of page.devices) {
+      if (!link.owns(name) || [...page.links].some((one) => one.owns(name) && one.alive)) continue;
+      page.devices.delete(name);
+      device.destroy();
+    }
+  }
+
   /** @param {string} reason */
   function end(reason) {
     become('closed');
@@ -150,17 +162,15 @@ export function createLink(model) {
     for (const { reject } of pending.values()) reject(new Error(reason));
     pending.clear();
     page.links.delete(link);
-    for (const [name, device] of page.devices) {
-      if (!link.owns(name) || [...page.links].some((one) => one.owns(name))) continue;
-      // Nobody is left in this page who could ask it anything.
-      page.devices.delete(name);
-      device.destroy();
-    }
+    abandon();
   }
 
   const leave = () => send({ kind: 'closed' });
   const comeBack = (/** @type {PageTransitionEvent} */ event) => event.persisted && hello();
-  const again = () => hello(); // the kernel went or came
+  const again = () => {
+    dead = true;
+    hello();
+  };
 
   const link = {
     get state() {
@@ -191,6 +201,12 @@ export function createLink(model) {
     countView(step) {
       views += step;
       if (state !== 'closed') send({ kind: 'views', count: views });
+      if (state === 'silent') abandon();
+    },
+
+    /** Whether it may still be asked something: the kernel answers, is only busy, or its map is still looked at. */
+    get alive() {
+      return state !== 'closed' && !(dead && state === 'silent' && views === 0);
     },
 
     /** Whether a device is this link's kernel's: its name begins with the kernel's. @param {string} device */

@@ -33,6 +33,7 @@ export function createShell(host, { onTheme }) {
   function apply() {
     const now = chosen ? chosen === 'dark' : isDark;
     root.dataset.theme = now ? 'dark' : 'light';
+    root.dataset.chosen = String(Boolean(chosen));
     if (now !== told) onTheme((told = now));
   }
   const unfollow = followHost(host, (now) => {

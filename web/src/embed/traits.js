@@ -11,14 +11,14 @@ const SAVE_MS = 120; // a pointer that crosses a map moves the selection at ever
  */
 export function createTraitModel(traits, call) {
   let isDark = false;
-  const model = createModel(call, { ...fromTraits(), variant: variantFrom(traits.get('variant')) });
+  const model = createModel(call, { ...fromTraits(), style: styleFrom(), variant: variantFrom(traits.get('variant')) });
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let saving;
   let reading = false;
 
   function fromTraits() {
     const [query = 0, key = 0] = traits.get('selection') ?? [];
-    return { layer: traits.get('layer') ?? 0, head: traits.get('head') ?? 0, query, key, style: styleFrom() };
+    return { layer: traits.get('layer') ?? 0, head: traits.get('head') ?? 0, query, key };
   }
 
   /** @returns {import('../types').Style} */
@@ -57,7 +57,7 @@ export function createTraitModel(traits, call) {
   const listeners = /** @type {[string, () => void][]} */ ([
     ...['source', 'tokens', 'title'].map((name) => [`change:${name}`, sourceChanged]),
     ...['layer', 'head', 'selection'].map((name) => [`change:${name}`, () => read(() => focus(fromTraits()))]),
-    ['change:coloring', () => read(() => model.set({ style: styleFrom() }))],
+    ['change:coloring', () => read(() => model.set({ style: { ...model.state.style, ...styleFrom() } }))],
     ['change:variant', () => read(() => model.set({ variant: variantFrom(traits.get('variant')) }))],
     ['change:timings', readTimings],
   ]);
@@ -84,13 +84,14 @@ export function createTraitModel(traits, call) {
     clearTimeout(saving);
     saving = undefined;
     const { layer, head, query, key, style, variant } = model.state;
-    const automatic = style.colormap === themedColormap('rocket', isDark);
+    const { colormap, scale, pool } = style;
+    const automatic = colormap === themedColormap('rocket', isDark);
     const now = {
       layer,
       head,
       selection: [query, key],
       variant: variant === 'all' ? 'auto' : variant,
-      coloring: { ...style, colormap: automatic ? 'auto' : style.colormap },
+      coloring: { colormap: automatic ? 'auto' : colormap, scale, pool },
     };
     const changed = Object.entries(now).filter(([name, value]) => JSON.stringify(traits.get(name)) !== JSON.stringify(value));
     for (const [name, value] of changed) traits.set(name, value);

@@ -3,6 +3,7 @@
 import { fill, h, icon, ICONS } from '../dom.js';
 import { formatBytes, formatError, formatToken, formatWeight, shortError } from '../format.js';
 import { latest } from '../latest.js';
+import { mountCaches } from './caches.js';
 import { tokenMark } from './focus.js';
 import { mountVisited } from './visited.js';
 
@@ -58,6 +59,7 @@ export function mountDecode(element, api, store) {
   const splitBody = h('tbody');
   const combine = h('p', { class: 'combine' }, ' ');
   const visited = mountVisited(api, store);
+  const caches = mountCaches(api, store);
   fill(
     element,
     h(
@@ -104,6 +106,7 @@ export function mountDecode(element, api, store) {
       visited.element,
     ),
     combine,
+    caches.element,
   );
 
   let position = 0;
@@ -112,12 +115,14 @@ export function mountDecode(element, api, store) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let opened = '';
+  /** @type {import('../types').DecodeStep | null} */
+  let latestStep = null;
 
   const load = latest(
     async (/** @type {number} */ wanted) => {
-      const { layer, head, sourceNumber } = store.state;
+      const { layer, head, sourceNumber, edit } = store.state;
       const held = Number(capacity.value);
-      const key = `${sourceNumber}/${layer}/${held}`;
+      const key = `${sourceNumber}/${edit}/${layer}/${held}`;
       if (opened !== key) {
         await api.decodeOpen(layer, held);
         opened = key;
@@ -160,6 +165,7 @@ export function mountDecode(element, api, store) {
   }
 
   function pause() {
+    if (playing && latestStep) caches.follow(latestStep.position, latestStep.capacity);
     playing = false;
     clearTimeout(timer);
     fill(play, icon(ICONS.play));
@@ -184,6 +190,8 @@ export function mountDecode(element, api, store) {
     );
     drawSlots(step, source.tokens);
     void visited.add(step);
+    latestStep = step;
+    if (!playing) caches.follow(step.position, step.capacity);
     const top = Math.max(...step.splits.map(({ factor }) => factor));
     fill(
       splitBody,
@@ -250,6 +258,7 @@ export function mountDecode(element, api, store) {
       capacity,
       choices.map((n) => h('option', { value: String(n) }, n === length ? `${n} (all)` : `${n} (ring)`)),
     );
+    caches.element.hidden = length > MAX_LENGTH;
     if (length > MAX_LENGTH) {
       now.textContent = `Decoding is shown up to ${MAX_LENGTH} positions.`;
       fill(slots);
@@ -257,7 +266,7 @@ export function mountDecode(element, api, store) {
       fill(combine, ' ');
     } else go(Math.min(length - 1, Math.max(0, Math.floor(length / 2))));
   });
-  store.on(['layer', 'head'], () => store.state.source && go(position));
+  store.on(['edit', 'layer', 'head'], () => store.state.source && go(position));
 }
 
 /** The position that lies in a slot of the ring. @param {number} slot @param {import('../types').DecodeStep} step */

@@ -98,7 +98,7 @@ export function mountEdit(element, api, store) {
       const found = await api.edit(wanted, store.state.layer);
       element.setAttribute('aria-busy', 'false');
       if (found.error) {
-        editor?.markLine(found.error.line);
+        editor?.markLine(found.error.line ?? null);
         say(`${found.error.line ? `Line ${found.error.line}. ` : ''}${found.error.message}`, 'bad');
         return;
       }
@@ -132,7 +132,7 @@ export function mountEdit(element, api, store) {
 
   function showWgsl() {
     const shown = whole.checked ? answer?.kernel : answer?.wgsl;
-    fill(wgsl, shown ? highlight(shown) : h('span', { class: 'wgsl-comment' }, '// Nothing was traced.'));
+    fill(wgsl, shown ? highlight(shown) : h('span', { class: 'wgsl-comment' }, answer?.edited.length ? '// Without WebGPU numpy runs the function as it is.' : '// Nothing is changed yet.'));
   }
 
   /** @param {ReturnType<typeof map>} target @param {boolean} edited */

@@ -39,6 +39,7 @@ export function mountKernel(element, api, store) {
   );
   const adapter = h('p', { class: 'muted small adapter-line' }, ' ');
   const body = h('tbody');
+  const others = h('tbody', { class: 'operations' });
   const table = h(
     'table',
     { class: 'timings' },
@@ -57,6 +58,7 @@ export function mountKernel(element, api, store) {
       ),
     ),
     body,
+    others,
   );
   const note = h('p', { class: 'muted small kernel-note', role: 'status' }, ' ');
   const shader = h('div');
@@ -71,10 +73,15 @@ export function mountKernel(element, api, store) {
   const shaderView = mountShader(shader);
 
   let names = /** @type {string[]} */ ([]);
+  /** @type {Record<string, import('../worker.js').OperationInfo>} */
+  let operations = {};
 
   function draw() {
     const results = new Map(store.state.timings.map((one) => [one.variant, one]));
-    fill(body, names.map((name) => line(name, results.get(name), () => shaderView.show(results.get(name) ?? null))));
+    const lines = (/** @type {string[]} */ shown) =>
+      shown.map((name) => line(name, operations[name], results.get(name), () => shaderView.show(results.get(name) ?? null)));
+    fill(body, lines(names));
+    fill(others, lines(Object.keys(operations)));
   }
 
   form.addEventListener('submit', (event) => {
@@ -91,7 +98,7 @@ export function mountKernel(element, api, store) {
   async function run() {
     const { source, layer, sourceNumber } = store.state;
     if (!source) return;
-    const wanted = variant.value === 'all' ? names : [variant.value];
+    const wanted = { all: names, operations: Object.keys(operations) }[variant.value] ?? [variant.value];
     start.disabled = true;
     const runs = Number(repeats.value);
     try {
@@ -102,7 +109,7 @@ export function mountKernel(element, api, store) {
         if (store.state.sourceNumber !== sourceNumber || store.state.layer !== layer) return;
         store.set({ timings: [...store.state.timings.filter((one) => one.variant !== answer.variant), answer] });
         if (name === wanted[0]) shaderView.show(answer);
-        note.textContent = explain(answer, source, layer);
+        note.textContent = explain(answer, operations[name], source, layer);
       }
     } catch (error) {
       note.textContent = `Could not be run: ${shortError(error)}`;
@@ -114,11 +121,20 @@ export function mountKernel(element, api, store) {
   store.on(['info'], ({ info }) => {
     if (!info) return;
     names = info.variants;
+    operations = info.operations ?? {};
+    const more = Object.entries(operations);
     store.set({ timings: NONE });
     fill(
       variant,
       names.length > 1 && h('option', { value: 'all' }, 'all variants'),
       names.map((name) => h('option', { value: name }, name)),
+      more.length > 0 &&
+        h(
+          'optgroup',
+          { label: 'Other operations' },
+          h('option', { value: 'operations' }, 'all of these'),
+          more.map(([name, { label }]) => h('option', { value: name }, label)),
+        ),
     );
     choose(store.state.variant);
     adapter.textContent = describeAdapter(info);
@@ -126,11 +142,11 @@ export function mountKernel(element, api, store) {
   });
   store.on(['variant'], (state) => choose(state.variant));
   store.on(['timings'], draw);
-  store.on(['sourceNumber', 'layer'], ({ source, layer }) => {
+  store.on(['sourceNumber', 'edit', 'layer'], ({ source, layer }) => {
     if (!source) return;
     start.disabled = false;
     store.set({ timings: NONE });
-    note.textContent = `Layer ${layer + 1}: ${shapeOf(source)}. Press Run.`;
+    note.textContent = `Layer ${layer + 1}: ${shapeOf(source)}${edits(source)}. Press Run.`;
     shaderView.show(null);
     draw();
   });
@@ -142,6 +158,11 @@ function shapeOf(source) {
   return `${heads}, ${formatCount(source.length)} × ${formatCount(source.length)}, head dim ${source.headDim}, float32`;
 }
 
+/** @param {import('../types').SourceInfo} source */
+function edits({ edited = [] }) {
+  return edited.length ? `, with your ${edited.join(' and ')}` : '';
+}
+
 /** @param {import('../runtime/client.js').Info} info */
 function describeAdapter(info) {
   if (!info.webgpu) return 'No WebGPU here: the numpy reference is timed instead.';
@@ -150,27 +171,42 @@ function describeAdapter(info) {
     : `${info.adapter}.`;
 }
 
-/** @param {import('../types').Measurement} m @param {import('../types').SourceInfo} source @param {number} layer */
-function explain(m, source, layer) {
-  const rows = m.rows === m.allRows ? 'all rows' : `${formatCount(m.rows)} of ${formatCount(m.allRows)} rows`;
+/**
+ * @param {import('../types').Measurement} m
+ * @param {import('../worker.js').OperationInfo | undefined} operation
+ * @param {import('../types').SourceInfo} source
+ * @param {number} layer
+ */
+function explain(m, operation, source, layer) {
+  const all = m.rows === m.allRows;
   const clock =
     m.clock === 'gpu' ? 'dispatch by GPU timestamps, the rest by wall clock' : 'all by wall clock, the browser’s messaging included';
-  return (
-    `Layer ${layer + 1}: ${shapeOf(source)}. Medians of ${m.repeats} runs with their quartiles; ${clock}. ` +
-    `Error: largest difference to float64 over ${rows}; plain numpy in float32 has ${formatError(m.plain)}.`
-  );
+  const medians = `Medians of ${m.repeats} runs with their quartiles; ${clock}.`;
+  const plain = `plain numpy in float32 has ${formatError(m.plain)}.`;
+  if (operation) {
+    const part = all ? '' : `, the first ${formatCount(m.rows)} positions`;
+    return `${operation.call}: ${operation.about}. Layer ${layer + 1}${part}. ${medians} Error: largest difference to float64; ${plain}`;
+  }
+  const rows = all ? 'all rows' : `${formatCount(m.rows)} of ${formatCount(m.allRows)} rows`;
+  return `Layer ${layer + 1}: ${shapeOf(source)}${edits(source)}. ${medians} Error: largest difference to float64 over ${rows}; ${plain}`;
 }
 
-/** @param {string} name @param {import('../types').Measurement | null | undefined} m @param {() => void} onShow */
-function line(name, m, onShow) {
+/**
+ * @param {string} name
+ * @param {import('../worker.js').OperationInfo | undefined} operation
+ * @param {import('../types').Measurement | null | undefined} m
+ * @param {() => void} onShow
+ */
+function line(name, operation, m, onShow) {
+  const label = operation?.label ?? name;
   const total = m ? Object.values(m.parts).reduce((sum, { median }) => sum + median, 0) : 0;
   return h(
     'tr',
-    null,
+    { dataset: { name } },
     h(
       'th',
-      { scope: 'row' },
-      m?.wgsl ? h('button', { type: 'button', class: 'link', onclick: onShow, title: 'Show its WGSL' }, name) : name,
+      { scope: 'row', title: operation ? `${operation.call}: ${operation.about}` : '' },
+      m?.wgsl ? h('button', { type: 'button', class: 'link', onclick: onShow, title: 'Show its WGSL' }, label) : label,
       h(
         'div',
         { class: 'stack', 'aria-hidden': 'true' },

@@ -28,13 +28,13 @@ export function mountVisited(api, store) {
 
   /** @param {import('../types').DecodeStep} step */
   async function add(step) {
-    const { source, sourceNumber, layer, head } = store.state;
+    const { source, sourceNumber, edit, layer, head } = store.state;
     if (!source || source.length > MAX_SIDE) {
       element.hidden = true;
       return;
     }
     element.hidden = false;
-    const name = `${sourceNumber}/${layer}/${head}/${step.capacity}`;
+    const name = `${sourceNumber}/${edit}/${layer}/${head}/${step.capacity}`;
     if (name !== of) steps = new Map();
     of = name;
     steps.set(step.position, step);

@@ -1,0 +1,71 @@
+"""Compressed copies of the site's files, beside the originals, for hosts that serve them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from scripts.common import CACHE, ROOT, Failure, say, sha256_file
+
+FOLDER = CACHE / "compressed"
+SUFFIXES = (".br", ".gz")
+#: What shrinks and is asked for by pages; archives, weights and pictures are compressed already.
+KINDS = (".css", ".html", ".js", ".json", ".md", ".mjs", ".svg", ".txt", ".wasm")
+#: Smaller files fit into a packet or two as they are.
+LEAST_BYTES = 1024
+
+
+def compressed_copies(files: dict[str, Path]) -> dict[str, Path]:
+    """Map ``path.br`` and ``path.gz`` of the site to copies of ``files``, made where they are not cached.
+
+    Parameters
+    ----------
+    files : dict
+        Every path of the site and the file that belongs there.
+    """
+    chosen = {path: _hash(source) for path, source in files.items() if _pays(path, source)}
+    missing = {
+        digest: files[path]
+        for path, digest in chosen.items()
+        if not all((FOLDER / f"{digest}{suffix}").is_file() for suffix in SUFFIXES)
+    }
+    if missing:
+        _compress(missing)
+    _forget_others(set(chosen.values()))
+    return {
+        f"{path}{suffix}": FOLDER / f"{digest}{suffix}"
+        for path, digest in chosen.items()
+        for suffix in SUFFIXES
+    }
+
+
+def _pays(path: str, source: Path) -> bool:
+    return path.endswith(KINDS) and source.stat().st_size >= LEAST_BYTES
+
+
+_hashes: dict[tuple[str, int, int], str] = {}
+
+
+def _hash(source: Path) -> str:
+    """The file's hash, computed once a process."""
+    stat = source.stat()
+    key = (str(source), stat.st_size, stat.st_mtime_ns)
+    if key not in _hashes:
+        _hashes[key] = sha256_file(source)
+    return _hashes[key]
+
+
+def _compress(missing: dict[str, Path]) -> None:
+    say(f"compressing {len(missing)} files")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{source}\t{FOLDER / digest}\n" for digest, source in missing.items())
+    script = ROOT / "scripts" / "compress.js"
+    done = subprocess.run(["node", script], input=lines, text=True, check=False)
+    if done.returncode:
+        raise Failure("the site's files could not be compressed")
+
+
+def _forget_others(digests: set[str]) -> None:
+    for path in FOLDER.glob("*"):
+        if path.name.split(".")[0] not in digests:
+            path.unlink()

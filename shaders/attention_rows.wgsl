@@ -1,0 +1,144 @@
+//## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and walks along the keys
+//## four at a time, with an online softmax a block.
+//##
+//## Such an adapter runs invocations side by side in its vector registers, and what it pays for is not
+//## arithmetic but every single load and store, checked one number at a time. So a block of keys is loaded once
+//## for ROWS rows, and outputs are read and written once for four keys. Loops over the head dim stay loops: their
+//## compilers take code by its length. No workgroup memory, no subgroups.
+//# from "lib/storage.wgsl" import reader, writer, half_types
+{{ half_types(dtypes) }}
+{{ reader("query", query_dtype, query_packed, D) }}
+{{ reader("key", key_dtype, key_packed, D) }}
+{{ reader("value", value_dtype, value_packed, DV) }}
+{{ writer("out", query_dtype) }}
+//# if mask_kind not in ("none", "bool")
+{{ reader("mask", mask_kind, False, 1) }}
+//# endif
+//# include "lib/score.wgsl"
+//# include "lib/row_end.wgsl"
+//# include "lib/sequences.wgsl"
+//##
+//# set every_score = softcap or masks or has_score_mod or mask_kind != "none"
+// Neighbours in a vector register walk in step, so that they load the same addresses.
+const IN_STEP = 4u;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let work = workgroup.x + workgroup.y * workgroups.x;
+//# if varlen
+  let at = sequence_of(work % params.tiles);
+  let b = at.b;
+  let h = work / params.tiles;
+  let tile = at.tile;
+  if (b >= params.batch || h >= params.heads) {
+    return;
+  }
+//# else
+  if (work >= params.tiles * params.heads * params.batch) {
+    return;
+  }
+  let tile = work % params.tiles;
+  let h = (work / params.tiles) % params.heads;
+  let b = work / params.tiles / params.heads;
+  let at = sequence(b);
+//# endif
+  let first_row = tile * BQ + local * ROWS;
+  if (first_row >= at.queries) {
+    return;
+  }
+  let length = at.keys;
+  let end_row = min(first_row + ROWS, at.queries);
+  let first_position = i32(first_row) + at.shift;
+  let last_position = i32(end_row) - 1 + at.shift;
+  // Keys that any row of the neighbours may see, and those that every row of this invocation sees.
+  let walk_first = tile * BQ + local / IN_STEP * IN_STEP * ROWS;
+  let walk_end = min(walk_first + IN_STEP * ROWS, at.queries);
+  let begin = max(0, i32(walk_first) + at.shift - params.window_left);
+  let end = min(length, i32(walk_end) + at.shift + params.window_right);
+  let seen_begin = last_position - params.window_left;
+  let seen_end = min(length, first_position + params.window_right + 1);
+
+  let kv_head = h / params.group;
+  let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+
+  var q: array<vec4<f32>, {{ ROWS * D4 }}>;
+  for (var r = 0u; r < ROWS; r++) {
+    let query_row = query_head + min(first_row + r, end_row - 1u) * params.query_strides.z;
+    for (var d = 0u; d < D4; d++) {
+      q[r * D4 + d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
+    }
+  }
+  var sums: array<vec4<f32>, {{ ROWS * DV4 }}>;
+  var tops: array<f32, ROWS>;
+  var totals: array<f32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    tops[r] = FLOOR;
+  }
+  var scores: array<vec4<f32>, ROWS>;
+
+  for (var j = begin; j < end; j += 4) {
+//# for n in range(4)
+    let key{{ n }} = u32(min(j + {{ n }}, length - 1));
+    let key_row{{ n }} = key_head + key{{ n }} * params.key_strides.z;
+    let value_row{{ n }} = value_head + key{{ n }} * params.value_strides.z;
+//# endfor
+//# for r in range(ROWS)
+    scores[{{ r }}] = vec4<f32>();
+//# endfor
+    for (var d = 0u; d < D4; d++) {
+//# for n in range(4)
+      let k{{ n }} = key_at4(key_row{{ n }}, params.key_strides.w, 4u * d);
+//# endfor
+//# for r in range(ROWS)
+      let q{{ r }} = q[{{ r }}u * D4 + d];
+      scores[{{ r }}] += vec4<f32>(dot(q{{ r }}, k0), dot(q{{ r }}, k1), dot(q{{ r }}, k2), dot(q{{ r }}, k3));
+//# endfor
+    }
+//# if every_score
+    {
+//# else
+    if (j < seen_begin || j + 4 > seen_end) {
+//# endif
+      for (var r = 0u; r < ROWS; r++) {
+        let i = min(first_row + r, end_row - 1u);
+        for (var n = 0; n < 4; n++) {
+          scores[r][n] = score(scores[r][n], b, h, i, u32(j + n), i32(i) + at.shift, length);
+        }
+      }
+    }
+//# for r in range(ROWS)
+    let s{{ r }} = scores[{{ r }}];
+    let higher{{ r }} = max(max(tops[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
+    let shrink{{ r }} = exp2(tops[{{ r }}] - higher{{ r }});
+    let p{{ r }} = exp2(s{{ r }} - higher{{ r }});
+    tops[{{ r }}] = higher{{ r }};
+    totals[{{ r }}] = totals[{{ r }}] * shrink{{ r }} + (p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w);
+//# endfor
+    for (var d = 0u; d < DV4; d++) {
+//# for n in range(4)
+      let v{{ n }} = value_at4(value_row{{ n }}, params.value_strides.w, 4u * d);
+//# endfor
+//# for r in range(ROWS)
+      sums[{{ r }}u * DV4 + d] = sums[{{ r }}u * DV4 + d] * shrink{{ r }} + ((p{{ r }}.x * v0 + p{{ r }}.y * v1) + (p{{ r }}.z * v2 + p{{ r }}.w * v3));
+//# endfor
+    }
+  }
+
+  for (var r = 0u; r < end_row - first_row; r++) {
+    let end_of_row = row_end(h, tops[r], totals[r]);
+    let i = at.query_begin + first_row + r;
+    let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
+    for (var d = 0u; d < DV4; d++) {
+      out_put4(out_row + 4u * d, sums[r * DV4 + d] * end_of_row.x);
+    }
+//# if return_lse
+    lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + i] = end_of_row.y;
+//# endif
+  }
+}

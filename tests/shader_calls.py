@@ -1,0 +1,119 @@
+"""Calls whose shaders test_shaders.py looks at: packed sequences, gradients, mods, sinks, TurboQuant."""
+
+import itertools
+
+import numpy as np
+
+import py_attn as pa
+
+FLOATS = ("float32", "float16", "bfloat16")
+VARIANTS = ("naive", "rows", "tiled", "subgroup")
+
+
+def variants_of(device):
+    return VARIANTS if device.info.subgroup_min_size >= 4 else VARIANTS[:3]
+
+
+def functions(device):
+    """One of each kind of expression, and of tensor that is looked up."""
+    slopes = device.empty((4,), "float16")
+    table = device.empty((4, 30), "bfloat16")
+    documents = device.empty((2, 40), "int32")
+    allowed = device.empty((40,), "bool")
+
+    def arithmetic(score, b, h, q, k):
+        near = pa.maximum(score, 0.3 * score) * pa.exp(-pa.abs(score) / 8) - (q // 2 - k) % 5
+        far = score**2 / (1 + pa.sqrt(1.0 + k)) + score**0.5 % 2.0 // 1.0
+        return pa.where(~((b == h) & (q != k)), near, pa.minimum(far, 3.0)) + pa.log(2.0 + pa.tanh(score))
+
+    return {
+        "alibi": {"score_mod": lambda score, b, h, q, k: score - slopes[h] * pa.abs(q - k)},
+        "table": {"score_mod": lambda score, b, h, q, k: score + table[h, q - k + 9]},
+        "arithmetic": {"score_mod": arithmetic},
+        "document": {"mask_mod": lambda b, h, q, k: documents[b, q] == documents[b, k]},
+        "listed": {"mask_mod": lambda b, h, q, k: (documents[b, q] == documents[b, k]) ^ allowed[k]},
+        "both": {
+            "score_mod": lambda score, b, h, q, k: pa.where(k > q, -np.inf, score),
+            "mask_mod": lambda b, h, q, k: (q | k) & 3 != 1,
+        },
+    }
+
+
+def inputs_of(device, kind="float32", value=12):
+    sizes = ((2, 4, 9, 20), (2, 2, 11, 20), (2, 2, 11, value))
+    return [device.empty(size, kind) for size in sizes]
+
+
+def mods_and_sinks(device):
+    """Both in every kernel that takes them."""
+    query, key, value = inputs_of(device)
+    lse = device.empty((2, 4, 9))
+    for mods in functions(device).values():
+        for variant in variants_of(device):
+            pa.attention(query, key, value, **mods, variant=variant, return_lse=True)
+            pa.attention(query, key, value, **mods, variant=variant, softcap=2.0)
+        pa.attention_weights(query, key, lse, **mods)
+    for sinks, variant in itertools.product(FLOATS, variants_of(device)):
+        given = {"sinks": device.empty((4,), sinks), "variant": variant}
+        pa.attention(query, key, value, **given)
+        pa.attention(query, key, value, **given, mask=device.empty((9, 11), "bool"), return_lse=True)
+    pa.onnx.flex_attention(query, key, value, prob_mod=lambda prob, b, h, q, k: prob * prob)
+
+
+def packed_sequences(device):
+    """Forward and backward."""
+    for kind, variant in itertools.product(FLOATS, variants_of(device)):
+        query, key, value = (device.empty((n, h, 20), kind) for n, h in ((30, 4), (40, 2), (40, 2)))
+        cu = [0, 10, 30], [0, 0, 40]
+        sinks = device.empty((4,))
+        for options in ({}, {"causal": True, "softcap": 3.0, "sinks": sinks}, functions(device)["both"]):
+            out, lse = pa.varlen_attention(
+                query, key, value, *cu, **options, variant=variant, return_lse=True
+            )
+            pa.varlen_attention_backward(out, query, key, value, out, lse, *cu, **options)
+
+
+def gradients(device):
+    """Of dense calls."""
+    calls = [{}, {"softcap": 2.0}, {"kv_lengths": [3, 11]}, {"sinks": device.empty((4,))}]
+    calls += [{"mask": device.empty((9, 11), mask)} for mask in ("bool", *FLOATS)]
+    # The pass over keys has room for one tensor to look up where there are eight buffers.
+    calls += [mods for name, mods in functions(device).items() if name != "listed"]
+    for kind in FLOATS:
+        query, key, value = inputs_of(device, kind)
+        lse = device.empty((2, 4, 9))
+        for options in calls if kind == "float32" else calls[:3]:
+            grad = device.empty((2, 4, 9, 12), kind)
+            pa.attention_backward(grad, query, key, value, grad, lse, **options)
+    for dim, value in ((1, 1), (64, 64), (128, 128), (65, 3)):
+        sizes = ((1, 2, 5, dim), (1, 1, 6, dim), (1, 1, 6, value), (1, 2, 5, value))
+        query, key, value_tensor, grad = (device.empty(size) for size in sizes)
+        pa.attention_backward(grad, query, key, value_tensor, grad, device.empty((1, 2, 5)), causal=True)
+
+
+def decoding(device):
+    """Quantised caches, kept tokens, sinks and mods."""
+    kinds = ("float32", "float16", "turboquant4", "turboquant3", "turboquant2", "turboquant1")
+    mods = functions(device)
+    for kind in kinds:
+        for sink_tokens, dim in itertools.product((0, 3), (20, 64)):
+            cache = pa.KVCache(2, 2, 32, dim, dtype=kind, sink_tokens=sink_tokens, device=device)
+            rows = device.empty((2, 2, 40, dim))
+            cache.append(rows, rows)
+            query = device.empty((2, 4, 1, dim))
+            sinks = device.empty((4,), "float16")
+            for options in ({"splits": 1, "sinks": sinks}, {"splits": 3, "sinks": sinks}, {"window": 4}):
+                pa.decode_attention(query, cache, **options, return_lse=True)
+            for functions_ in mods.values() if sink_tokens else ():
+                pa.decode_attention(query, cache, **functions_)
+    for bits, qjl in itertools.product((2, 3, 4), (False, True)):
+        cache = pa.KVCache(1, 1, 32, 64, dtype=(f"turboquant{bits}", "float32"), qjl=qjl, device=device)
+        rows = device.empty((1, 1, 4, 64))
+        cache.append(rows, rows)
+        pa.decode_attention(device.empty((1, 1, 1, 64)), cache)
+        for kind, dim in itertools.product(FLOATS, (7, 64, 512)):
+            packed = pa.turboquant.quantize(device.empty((5, dim), kind), bits, qjl=qjl)
+            pa.turboquant.dequantize(packed)
+
+
+ALL = (mods_and_sinks, packed_sequences, gradients, decoding)

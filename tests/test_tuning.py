@@ -1,0 +1,281 @@
+"""The measured choice of tiles: what is asked for, measured, kept and used. On a recording bridge."""
+
+import asyncio
+import itertools
+import json
+from unittest import mock
+
+import pytest
+
+import py_attn as pa
+from py_attn.gpu import device as gpu_device
+from py_attn.gpu import tuning
+from py_attn.gpu.bridge import BridgeError, RawTiming
+from py_attn.kernels._tiles import CANDIDATES
+from tests.recording_bridge import RecordingBridge
+
+DESKTOP = {
+    "software": False,
+    "subgroup_size": 32,
+    "maxComputeWorkgroupStorageSize": 49152,
+    "maxComputeInvocationsPerWorkgroup": 1024,
+    "maxComputeWorkgroupSizeX": 1024,
+    "maxComputeWorkgroupSizeY": 1024,
+}
+FAST = next(iter(CANDIDATES))
+
+
+class ClockedBridge(RecordingBridge):
+    """Every program takes as long as `us` says of its first shader's tile."""
+
+    def __init__(self, us, **adapter):
+        super().__init__(**adapter)
+        self.us = us
+        self.timed = []
+
+    def submit_timed(self, program, params, together=False):
+        ticket = super().submit_timed(program, params, together)
+        launches = self.programs[-1]
+        self.timed.append(launches[0].wgsl)
+        self._clocks = getattr(self, "_clocks", {}) | {ticket: self.us(launches[0]) * len(launches)}
+        return ticket
+
+    async def timings(self, ticket):
+        await super().timings(ticket)
+        return [RawTiming(self._clocks.pop(ticket), 1e6)]
+
+
+def rows_of(launch):
+    """Query rows of the launch's tile."""
+    (line,) = [line for line in launch.wgsl.splitlines() if line.startswith("const BQ")]
+    return int(line.split(" = ")[1].rstrip("u;"))
+
+
+def call(device, queries=512, **options):
+    x = device.empty((2, 32, queries, 64))
+    return pa.attention(x, x, x, **options)
+
+
+def tile_of_last(bridge, device):
+    device.flush()
+    return rows_of(bridge.programs[-1][-1])
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+@pytest.fixture(autouse=True)
+def no_default(monkeypatch):
+    monkeypatch.setattr(gpu_device, "_default", None)
+
+
+def prefers(rows):
+    return ClockedBridge(lambda launch: 100.0 if rows_of(launch) == rows else 300.0, **DESKTOP)
+
+
+def test_what_is_faster_is_used_from_then_on():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device)
+    before = tile_of_last(bridge, device)
+    assert before == 128
+    (measured,) = run(device.tune())
+    assert measured.us["static"] == 300.0
+    assert measured.us[measured.choice] == 100.0
+    assert measured.key == "attention 64/64 float32/float32/float32 512x512x64/1 full"
+    call(device)
+    assert tile_of_last(bridge, device) == 32
+    # The same class: sizes that agree to a power of two.
+    call(device, 300)
+    assert tile_of_last(bridge, device) == 32
+    assert run(device.tune()) == []
+
+
+def test_other_classes_stay_static_until_they_are_measured():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device)
+    run(device.tune())
+    call(device, causal=True)
+    assert tile_of_last(bridge, device) == 128
+    call(device, variant="subgroup")
+    assert tile_of_last(bridge, device) == 128
+    device.autotune = False
+    call(device)
+    assert tile_of_last(bridge, device) == 128
+    assert len(device.tuner.choices) == 1
+
+
+def test_a_small_gain_is_none():
+    bridge = ClockedBridge(lambda launch: 97.0 if rows_of(launch) == 32 else 100.0, **DESKTOP)
+    device = run(pa.request_device(bridge))
+    call(device)
+    (measured,) = run(device.tune())
+    assert measured.choice == "static"
+
+
+def test_choices_last_until_the_next_visit():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device)
+    (measured,) = run(device.tune())
+    ((name, text),) = bridge.notes.items()
+    assert "fake" in name
+    assert json.loads(text) == {measured.key: measured.choice}
+    again = prefers(32)
+    again.notes = bridge.notes
+    device = run(pa.request_device(again))
+    call(device)
+    assert tile_of_last(again, device) == 32
+    assert run(device.tune()) == []
+    run(device.tuner.forget())
+    call(device)
+    assert tile_of_last(again, device) == 128
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1, 2]", '{"a": 3}', '{"attention": "tiled 9x9"}'])
+def test_notes_that_mean_nothing_are_ignored(text):
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    bridge.notes = {device.tuner._name: text}
+    device = run(pa.request_device(bridge))
+    call(device)
+    assert tile_of_last(bridge, device) == 128
+
+
+def test_a_choice_that_is_no_candidate_any_more_is_ignored():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    key = "attention 64/64 float32/float32/float32 512x512x64/1 full"
+    bridge.notes = {device.tuner._name: json.dumps({key: "subgroup 1x1 of old"})}
+    device = run(pa.request_device(bridge))
+    call(device)
+    assert tile_of_last(bridge, device) == 128
+
+
+def test_time_that_does_not_suffice_leaves_the_class_for_later():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device)
+    assert run(device.tune(0.0)) == []
+    with mock.patch.object(tuning.time, "monotonic", side_effect=itertools.count()):
+        # Each look at the clock takes a second: one way is measured, and there is none to compare it with.
+        assert run(device.tune(5.0)) == []
+    assert len(run(device.tune())) == 1
+
+
+def test_a_way_that_fails_is_left_out_and_nobody_else_hears_of_it():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device)
+    synchronize = bridge.synchronize
+
+    async def failing():
+        errors = await synchronize()
+        if bridge.timed and "const BQ: u32 = 32u" in bridge.timed[-1]:
+            label = bridge.programs[-1][0].label
+            errors.append(BridgeError("shader", label, "too much", 3))
+        return errors
+
+    bridge.synchronize = failing
+    bridge.errors = [BridgeError("validation", "someone else", "that is theirs")]
+    (measured,) = run(device.tune())
+    assert measured.choice == "static"
+    assert 100.0 not in measured.us.values()
+    # What others did wrong is told to those who wait for it.
+    bridge.timed.clear()
+    with pytest.raises(pa.GPUValidationError, match="that is theirs"):
+        run(device.synchronize())
+    run(device.synchronize())
+
+
+def test_nothing_is_held_on_to():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    before = device.memory_allocated()
+    call(device)
+    device.flush()
+    assert device.memory_allocated() == before
+    run(device.tune())
+    assert device.memory_allocated() == before
+
+
+def measured_unasked(bridge, then=None, seconds=0.3):
+    """A device that was called, and that nobody called for a while."""
+
+    async def visit():
+        device = await pa.request_device(bridge)
+        call(device)
+        if then:
+            then(device)
+        await asyncio.sleep(seconds)
+        return device
+
+    with mock.patch.object(tuning, "IDLE_S", 0.02):
+        return run(visit())
+
+
+def test_measured_while_nothing_else_happens():
+    device = measured_unasked(prefers(32))
+    assert len(device.tuner.choices) == 1
+    assert device.calls == 1
+
+
+def switch_off(device):
+    device.autotune = False
+
+
+@pytest.mark.parametrize(
+    ("adapter", "then"),
+    [(DESKTOP, switch_off), ({"software": True, "subgroup_size": 4}, None), (DESKTOP, pa.Device.destroy)],
+)
+def test_not_measured_unasked(adapter, then):
+    bridge = ClockedBridge(lambda launch: 1.0, **adapter)
+    device = measured_unasked(bridge, then, 0.1)
+    assert dict(device.tuner.choices) == {}
+    assert bridge.timed == []
+
+
+def test_measuring_makes_way_for_calls():
+    bridge = prefers(32)
+
+    async def visit():
+        device = await pa.request_device(bridge)
+        call(device)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            call(device, causal=True)
+        seen = len(bridge.timed)
+        await asyncio.sleep(0.3)
+        return seen, device
+
+    with mock.patch.object(tuning, "IDLE_S", 0.05):
+        during, device = run(visit())
+    assert during == 0
+    assert len(device.tuner.choices) == 2
+
+
+def test_the_budget_is_for_all_classes_together():
+    bridge = prefers(32)
+    with mock.patch.object(tuning, "BUDGET_S", 0.0):
+        device = measured_unasked(bridge, seconds=0.1)
+    assert bridge.timed == []
+    assert len(run(device.tune())) == 1
+
+
+def test_seconds_are_checked():
+    device = run(pa.request_device(prefers(32)))
+    with pytest.raises(TypeError, match="seconds: expected a number"):
+        run(device.tune("2"))
+
+
+def test_candidates_differ_and_fit_somewhere():
+    assert len(set(CANDIDATES.values())) == len(CANDIDATES)
+    for tile in CANDIDATES.values():
+        assert tile.keys % (4 * tile.tx) == 0
+        assert tile.fits(
+            32 if tile.depth4 < 8 and not tile.query_resident else 8,
+            32,
+            RecordingBridge(**DESKTOP).info.limits,
+        )

@@ -1,0 +1,373 @@
+"""The notebook widget without a notebook: its messages by hand, a fake page behind them."""
+
+import asyncio
+import json
+import struct
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import traitlets
+
+import py_attn as pa
+from py_attn.gpu import bridge_remote
+from py_attn.gpu.wire import unpack
+from py_attn.widget import AttentionView, _pages, view
+from tests.fake_page import FakePage
+
+#: What a device keeps as long as it lives: a colour table and a list of heads.
+COLOR_TABLE = 1040
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_pages(monkeypatch):
+    """No page of another test."""
+    pages = _pages.Pages()
+    monkeypatch.setattr(_pages, "pages", pages)
+    monkeypatch.setattr(view, "pages", pages)
+    monkeypatch.setattr(bridge_remote, "_provider", None)
+
+
+def arrays(*shape, count=3):
+    return [RNG.standard_normal(shape).astype(np.float32) for _ in range(count)]
+
+
+class FrontEnd:
+    """What a page's front end does with one view."""
+
+    def __init__(self, shown, gpu=None, name="page"):
+        self.view, self.name, self.calls = shown, name, 0
+        self.gpu = gpu or FakePage(name)
+        self.gpu.answer = self.to_kernel
+        self.answers = {}
+        self.kinds = []
+        shown.send = self.take
+
+    def to_kernel(self, message, buffers=()):
+        self.view._on_message(self.view, {**message, "page": self.name}, list(buffers))
+
+    def take(self, message, buffers=None):
+        self.kinds.append(message["kind"])
+        if message.get("page", self.name) != self.name:
+            return
+        if message["kind"] == "answer":
+            self.answers[message["id"]] = (json.loads(json.dumps(message)), [bytes(b) for b in buffers or []])
+        elif message["kind"] in ("bridge", "ping"):
+            self.gpu.take(message, buffers or [])
+
+    async def hello(self, **what):
+        self.to_kernel({"kind": "hello", "webgpu": True, "reason": "", **what})
+        self.to_kernel({"kind": "views", "count": 1})
+        await asyncio.sleep(0)
+
+    async def call(self, method, **payload):
+        self.calls += 1
+        number = self.calls
+        self.to_kernel({"kind": "call", "id": number, "method": method, "payload": payload})
+        for _ in range(1000):
+            await asyncio.sleep(0.001)
+            if number in self.answers:
+                message, buffers = self.answers.pop(number)
+                if "error" in message:
+                    raise RuntimeError("{type}: {message}".format(**message["error"]))
+                return unpack(message["result"], buffers)
+        raise AssertionError(f"{method} was not answered")
+
+
+def test_a_view_computes_on_the_page_that_shows_it():
+    async def main():
+        shown = AttentionView(*arrays(2, 1, 4, 24, 16), causal=True, tokens=[f"t{i}" for i in range(24)])
+        front = FrontEnd(shown)
+        await front.hello()
+        assert front.kinds == ["welcome"]
+        info = await front.call("connect")
+        assert (info["webgpu"], info["adapter"]) == (True, "fake")
+        assert shown.source["engine"] == "webgpu"
+        window = await front.call("window", layer=1, head=3, rows=[0, 24], columns=[0, 24], size=[24, 24])
+        assert window["rgba"].shape == (24 * 24 * 4,)
+        labels = {launch.label for program in front.gpu.gpu.programs for launch in program}
+        assert any(label.startswith("attention_weights") for label in labels)
+        # the cell's device is the view's
+        device = await pa.request_device()
+        assert device is pa.default_device()
+        assert device.memory_allocated() > 0
+        # and what the view holds goes when nobody looks
+        front.to_kernel({"kind": "views", "count": 0})
+        await asyncio.sleep(0.01)
+        assert device.memory_allocated() <= COLOR_TABLE
+        shown.close()
+        assert front.kinds[-1] == "closed"
+        assert device.lost
+
+    asyncio.run(main())
+
+
+def test_views_share_a_device():
+    async def main():
+        first, second = AttentionView(*arrays(8, 4)), AttentionView(*arrays(8, 4))
+        gpu = FakePage()
+        fronts = FrontEnd(first, gpu), FrontEnd(second, gpu)
+        for front in fronts:
+            gpu.answer = front.to_kernel
+            await front.hello()
+            await front.call("connect")
+        assert first._viewer.device is second._viewer.device
+        second.close()
+        assert not first._viewer.device.lost
+
+    asyncio.run(main())
+
+
+def test_a_page_that_leaves_is_replaced_by_the_next():
+    async def main():
+        shown = AttentionView(*arrays(8, 4))
+        front = FrontEnd(shown)
+        await front.hello()
+        await front.call("connect")
+        device = shown._viewer.device
+        front.to_kernel({"kind": "closed"})
+        await asyncio.sleep(0.01)
+        assert device.lost
+        again = FrontEnd(shown, name="another")
+        await again.hello()
+        await again.call("row", layer=0, head=0, query=3)
+        assert shown._viewer.device is not device
+
+    asyncio.run(main())
+
+
+def test_two_pages_on_one_kernel():
+    async def main():
+        shown = AttentionView(*arrays(8, 4))
+        first = FrontEnd(shown)
+        await first.hello()
+        await first.call("connect")
+        second = FrontEnd(shown, name="second")
+        take = shown.send
+        shown.send = lambda *message: (first.take(*message), take(*message))
+        await second.hello()
+        await second.call("row", layer=0, head=0, query=3)
+        assert shown._viewer.device is (await pa.request_device())
+        first.to_kernel({"kind": "closed"})
+        await asyncio.sleep(0.01)
+        await second.call("row", layer=0, head=0, query=3)
+        assert not (await pa.request_device()).lost
+
+    asyncio.run(main())
+
+
+def test_without_webgpu_numpy_computes_and_says_so():
+    async def main():
+        shown = AttentionView(*arrays(8, 4))
+        front = FrontEnd(shown)
+        await front.hello(webgpu=False, reason="This browser offers no WebGPU here.")
+        await front.call("connect")
+        assert "offers no WebGPU" in shown.message
+        assert shown.state == "live"
+        row = await front.call("row", layer=0, head=0, query=3)
+        assert row["weights"].sum() == pytest.approx(1)
+
+    asyncio.run(main())
+
+
+def test_what_a_call_raises_is_told_and_the_next_one_works():
+    async def main():
+        shown = AttentionView(weights=np.full((2, 1, 3, 5, 5), 0.2))
+        front = FrontEnd(shown)
+        await front.hello()
+        with pytest.raises(RuntimeError, match="layer: expected 0 to 1, got 9"):
+            await front.call("row", layer=9, head=0, query=0)
+        with pytest.raises(RuntimeError, match="nothing can be run"):
+            await front.call("measure", layer=0, variant="auto", repeats=1)
+        with pytest.raises(RuntimeError, match="method"):
+            await front.call("open_sample", data=[])
+        row = await front.call("row", layer=1, head=2, query=4)
+        np.testing.assert_allclose(row["weights"], 0.2)
+        # the very same message again, as some hosts deliver it
+        front.to_kernel({"kind": "call", "id": 1, "method": "row", "payload": {}})
+        await asyncio.sleep(0.01)
+        assert not front.answers
+
+    asyncio.run(main())
+
+
+def test_a_kernel_without_a_view_says_what_to_do():
+    async def main():
+        with pytest.raises(pa.WebGPUUnavailableError, match=r"navigator.gpu.*AttentionView"):
+            await pa.request_device()
+
+    asyncio.run(main())
+
+
+def test_a_device_is_waited_for_until_the_view_is_there(monkeypatch):
+    monkeypatch.setattr(_pages, "SHOWN_SECONDS", 0.02)
+
+    async def main():
+        shown = AttentionView(*arrays(8, 4))
+        with pytest.raises(pa.WebGPUUnavailableError, match="no view is shown"):
+            await pa.request_device()
+        monkeypatch.setattr(_pages, "SHOWN_SECONDS", 5)
+        asking = asyncio.create_task(pa.request_device())
+        await asyncio.sleep(0.01)
+        await FrontEnd(shown).hello()
+        assert not (await asking).lost
+
+    asyncio.run(main())
+
+
+def test_a_cell_that_runs_again_closes_what_it_had_shown(monkeypatch):
+    runs = iter(range(1000))
+    monkeypatch.setattr(view._host, "running_cell", lambda: ("cell", str(next(runs))))
+
+    async def main():
+        gpu, made = FakePage(), []
+        for _ in range(50):
+            shown = AttentionView(*arrays(2, 16, 8), causal=True)
+            front = FrontEnd(shown, gpu)
+            await front.hello()
+            await front.call("connect")
+            await front.call("window", layer=0, head=0, rows=[0, 16], columns=[0, 16], size=[16, 16])
+            made.append(shown)
+            if len(made) > 1:
+                # the notebook takes the old output away
+                made[-2]._on_message(None, {"kind": "views", "page": "page", "count": 0}, [])
+            await asyncio.sleep(0.01)
+        assert [shown._closed for shown in made] == [True] * 49 + [False]
+        device = await pa.request_device()
+        assert not device.lost
+        made[-1]._viewer.release()
+        assert device.memory_allocated() <= COLOR_TABLE
+        assert len(view._of_cell["cell"]) == 1
+
+    asyncio.run(main())
+
+
+def test_traits_are_checked_and_observable():
+    shown = AttentionView(*arrays(3, 1, 2, 6, 4))
+    other = AttentionView(weights=np.full((3, 1, 2, 6, 6), 1 / 6))
+    traitlets.link((shown, "layer"), (other, "layer"))
+    shown.layer = 2
+    assert other.layer == 2
+    shown.selection = (3, 1)
+    assert shown.selection == (3, 1)
+    for name, bad, words in (
+        ("layer", 3, "layer: expected 0 to 2, got 3"),
+        ("head", -1, "head: expected 0 to 1"),
+        ("selection", (0, 6), "from 0 to 5"),
+        ("coloring", {"colormap": "jet"}, "colormap: expected"),
+        ("coloring", {"scale": "cube"}, "scale: expected"),
+    ):
+        with pytest.raises(traitlets.TraitError, match=words):
+            setattr(shown, name, bad)
+    shown.coloring = {"colormap": "magma"}
+    assert shown.coloring == {"colormap": "magma", "scale": "sqrt", "pool": "max"}
+
+
+def test_a_front_end_sets_traits():
+    async def main():
+        shown = AttentionView(*arrays(3, 1, 2, 6, 4))
+        seen = []
+        shown.observe(lambda change: seen.append(change["new"]), "layer")
+        front = FrontEnd(shown)
+        await front.hello()
+        front.to_kernel({"kind": "set", "traits": {"layer": 2, "selection": [1, 2], "still": "no"}})
+        front.to_kernel({"kind": "set", "traits": {"layer": 7}})
+        await asyncio.sleep(0.01)
+        assert (shown.layer, shown.selection, seen) == (2, (1, 2), [2])
+
+    asyncio.run(main())
+
+
+def test_attentions_of_a_transformers_model():
+    layers = tuple(np.full((2, 3, 4, 4), 0.25, np.float32) for _ in range(5))
+    shown = AttentionView.from_attentions(SimpleNamespace(attentions=layers), tokens=list("abcd"), batch=1)
+    assert (shown.source["layers"], shown.source["heads"], shown.tokens) == (5, 3, list("abcd"))
+    with pytest.raises(ValueError, match="output_attentions=True"):
+        AttentionView.from_attentions(SimpleNamespace(attentions=None))
+    with pytest.raises(ValueError, match="eager"):
+        AttentionView.from_attentions((None, None))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "query: expected an array"),
+        ({"query": np.zeros((4, 2))}, "key: expected an array"),
+        ({"query": np.zeros(4), "key": np.zeros(4)}, "2 to 5 dimensions"),
+        ({"query": np.zeros((4, 2)), "key": np.zeros((5, 2))}, "key: expected"),
+        ({"query": np.zeros((4, 2)), "key": np.zeros((4, 2)), "tokens": ["a"]}, "tokens: expected 4"),
+        ({"query": np.zeros((4, 2)), "key": np.zeros((4, 2)), "tokens": "abcd"}, "text.split"),
+        (
+            {"query": np.full((4, 2), np.nan), "key": np.zeros((4, 2))},
+            "query: expected finite numbers, got NaN",
+        ),
+        ({"query": np.zeros((0, 2)), "key": np.zeros((0, 2))}, "expected 1 to 32,768 tokens, got 0"),
+        ({"query": np.zeros((100_000, 1)), "key": np.zeros((100_000, 1))}, "32,768 tokens, got 100,000"),
+        ({"weights": np.zeros((4, 5))}, "square"),
+        ({"weights": np.full((4, 4), np.nan)}, "weights: expected finite"),
+        ({"weights": np.eye(4), "query": np.eye(4)}, "query: expected nothing beside weights"),
+        ({"query": ["a"], "key": ["b"]}, "query: expected real numbers"),
+    ],
+)
+def test_bad_input_says_what_was_expected(given, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        AttentionView(**given)
+
+
+def test_weights_that_are_no_probabilities_are_shown_with_a_note():
+    shown = AttentionView(weights=np.eye(4) * 3)
+    assert "do not sum to 1" in shown.message
+    assert not AttentionView(weights=np.eye(4)).message
+
+
+def pixels(data):
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    body = zlib.decompress(data[data.index(b"IDAT") + 4 : data.rindex(b"IEND") - 8])
+    rows = np.frombuffer(body, np.uint8).reshape(height, 1 + 3 * width)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+def test_export_writes_what_is_shown(tmp_path):
+    async def main():
+        weights = np.tril(np.ones((6, 6))) / np.arange(1, 7)[:, None]
+        shown = AttentionView(weights=weights, tokens=["<s>", "a", "b", "c", "d", "&"], colormap="magma")
+        image = pixels(await shown.export("png", size=12))
+        assert image.shape == (12, 12, 3)
+        from py_attn.colormaps import paint
+
+        np.testing.assert_array_equal(image[::2, ::2], paint(weights, "magma", "sqrt")[..., :3])
+        data = json.loads(await shown.export("json"))
+        np.testing.assert_allclose(data["weights"], weights, rtol=1e-5)
+        path = await shown.save(tmp_path / "map.svg")
+        text = path.read_text()
+        assert "&lt;s&gt;" in text
+        assert "&amp;" in text
+        for bad in ({"format": "gif"}, {"layer": 3}, {"size": 0}):
+            with pytest.raises(ValueError, match="expected"):
+                await shown.export(**bad)
+
+    asyncio.run(main())
+
+
+def test_live_maps_are_exported_without_a_browser_too():
+    async def main():
+        query, key, value = arrays(2, 12, 8)
+        shown = AttentionView(query, key, value, causal=True, scale=0.3)
+        data = json.loads(await shown.export("json", head=1))
+        expected = pa.reference.attention_weights(query[None], key[None], causal=True, scale=0.3)[0, 1]
+        np.testing.assert_allclose(data["weights"], expected, atol=1e-5)
+
+    asyncio.run(main())
+
+
+def test_a_still_is_there_from_the_start():
+    shown = AttentionView(*arrays(2, 12, 8), title="a <b>")
+    assert pixels(shown.still).shape == (12, 12, 3)
+    bundle = shown._still_bundle()
+    assert f'id="{shown.still_id}"' in bundle["text/html"]
+    assert "a &lt;b&gt;: Layer 1 of 1, head 1 of 2; 12 tokens. A still" in bundle["text/html"]
