@@ -293,13 +293,3 @@ def test_unrolled_tiles(check, variant, resident):
     # As on hardware, where the per-invocation arrays must be indexed by constants.
     tile = dataclasses.replace(_SMALL, query_resident=resident)
     check(*tile_cases(tile, variant=variant, unrolled=True, head_dim=8, value_head_dim=8, softcap=2.0))
-
-
-def test_unrolled_tile_with_mask(check):
-    mask = {"dtype": "float32", "shape": [1, 4, 19, 37], "rows": "hidden"}
-    check(
-        attention_case(
-            variant="tiled", unrolled=True, tile=dataclasses.asdict(_SMALL), mask=mask, head_dim=8,
-            kv_lengths=[37, 20],
-        )
-    )  # fmt: skip
