@@ -100,7 +100,7 @@ onmessage = async ({ data: { base, wheel, code } }) => {
 
 def test_the_wheel_works_in_a_bare_pyodide(packages: list[Path], page: Page, site_url: str):
     """As in JupyterLite's kernel: Python in a worker with navigator.gpu, and nothing of our page."""
-    page.goto(f"{site_url}LICENSE")
+    page.goto(f"{site_url}manifest.json")
     answer = page.evaluate(
         """([text, message]) => new Promise((resolve) => {
             const url = URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));

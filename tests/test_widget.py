@@ -371,3 +371,56 @@ def test_a_still_is_there_from_the_start():
     bundle = shown._still_bundle()
     assert f'id="{shown.still_id}"' in bundle["text/html"]
     assert "a &lt;b&gt;: Layer 1 of 1, head 1 of 2; 12 tokens. A still" in bundle["text/html"]
+
+
+class OnlyDLPack:
+    """What JAX and PyTorch share with others."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class OnlyArray:
+    """Wraps an array, as many libraries do."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+class LikeTorch(OnlyArray):
+    """A parameter on a GPU, which refuses to become an array as it is."""
+
+    dtype = "torch.bfloat16"
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert a tensor that requires grad")
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self
+
+    def float(self):
+        return self.array
+
+
+@pytest.mark.parametrize("wrap", [OnlyDLPack, OnlyArray, LikeTorch])
+def test_arrays_of_others_are_taken(wrap):
+    query, key, value = arrays(2, 6, 4)
+
+    async def main():
+        ours = AttentionView(query, key, value, causal=True)
+        theirs = AttentionView(wrap(query), wrap(key), wrap(value), causal=True)
+        assert await ours.export("json", head=1) == await theirs.export("json", head=1)
+
+    asyncio.run(main())
