@@ -12,7 +12,7 @@ from py_attn.viewer.given import GivenEngine, GivenSource
 from py_attn.viewer.source import Source
 from py_attn.viewer.viewer import Progress
 
-#: What a front end may call. Not ``edit``: it runs Python, and who looks at a published notebook is a stranger.
+#: What a front end may call. Not ``edit``: it runs Python, and a published notebook is seen by strangers.
 METHODS = frozenset(
     {
         "connect",
