@@ -98,6 +98,7 @@ onmessage = async ({ data: { base, wheel, code } }) => {
 """
 
 
+@pytest.mark.expects_console_errors("favicon")
 def test_the_wheel_works_in_a_bare_pyodide(packages: list[Path], page: Page, site_url: str):
     """As in JupyterLite's kernel: Python in a worker with navigator.gpu, and nothing of our page."""
     page.goto(f"{site_url}manifest.json")

@@ -184,6 +184,8 @@ def test_what_a_call_raises_is_told_and_the_next_one_works():
             await front.call("measure", layer=0, variant="auto", repeats=1)
         with pytest.raises(RuntimeError, match="method"):
             await front.call("open_sample", data=[])
+        with pytest.raises(RuntimeError, match="method"):
+            await front.call("edit", text="import os")
         row = await front.call("row", layer=1, head=2, query=4)
         np.testing.assert_allclose(row["weights"], 0.2)
         # the very same message again, as some hosts deliver it

@@ -17,7 +17,7 @@ Traits of the model (synced both ways unless noted)
 ``timings`` : dict, kernel → front end; the last answer of ``measure``, {} before
 ``tokens`` : list of str, ``title`` : str, kernel → front end
 ``source`` : dict, kernel → front end; what ``Viewer.open_…`` answers on the page, without the tokens
-    (kind "tensors" or "weights", where there is nothing to measure, edit or decode; title, layers, heads,
+    (kind "tensors" or "weights", where there is nothing to measure or decode; title, layers, heads,
     kvHeads, length, headDim, note, engine, edited)
 ``state`` : "live" | "error", kernel → front end; ``message`` : str, why, or a note ("" for none)
 ``still`` : bytes, kernel → front end; a PNG of the last map (one pixel a cell), ``still_text`` : str, what
@@ -37,7 +37,8 @@ Custom messages: front end → kernel
     before the last one was answered with "idle", which ipykernel 7.4 leaves out while an asynchronous cell
     runs, and then no change would ever arrive again. (marimo, in turn, needs the update.)
 ``{kind: "call", page, id, method, payload}`` + buffers
-    A method of :class:`py_attn.viewer.Viewer`, as the page calls its worker. ``id`` counts per page.
+    A method of :class:`py_attn.viewer.Viewer`, as the page calls its worker; which, says ``METHODS`` in
+    ``_viewer.py``: none that runs a visitor's Python. ``id`` counts per page.
 ``{kind: "bridge-answer", page, id, result | error}`` + buffers
 ``{kind: "lost", page, device, reason}``
     A device was lost.

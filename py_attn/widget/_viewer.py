@@ -12,7 +12,7 @@ from py_attn.viewer.given import GivenEngine, GivenSource
 from py_attn.viewer.source import Source
 from py_attn.viewer.viewer import Progress
 
-#: What a front end may call.
+#: What a front end may call. Not ``edit``: it runs Python, and a published notebook is seen by strangers.
 METHODS = frozenset(
     {
         "connect",
@@ -21,7 +21,6 @@ METHODS = frozenset(
         "weights",
         "row",
         "legend",
-        "edit",
         "measure",
         "decode_open",
         "decode_step",
