@@ -17,6 +17,8 @@ import jinja2
 from py_attn.gpu.params import ParamsLayout
 
 _MARK = re.compile("\x01([^\x02]*)\x02")
+#: A language feature of WGSL: https://www.w3.org/TR/WGSL/#language-extensions-sec
+SUBGROUP_ID = "subgroup_id"
 _HEADER = "header written by py_attn/gpu/shader.py"
 
 

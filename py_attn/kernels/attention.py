@@ -10,7 +10,7 @@ from py_attn.arguments import Layout, Window
 from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.program import BoundBuffer
-from py_attn.gpu.shader import Binding, Shader, render
+from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
     MOD_PARAMS,
@@ -35,7 +35,6 @@ from py_attn.kernels._tuning import Choice, tuned
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
 _NAIVE_WORKGROUP = 64
-SUBGROUP_ID = "subgroup_id"  # a language feature of WGSL
 # Few invocations to a workgroup, so that short inputs still make work for every core.
 _ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
 # Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.

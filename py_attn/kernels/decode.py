@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from py_attn.arguments import Window, check_int, resolve
-from py_attn.gpu.device import Device
+from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader, render
+from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
 from py_attn.kernels._inputs import (
@@ -54,12 +54,18 @@ _REDUCE_PARAMS = ParamsLayout(
     rows="u32", splits="u32", heads="u32", queries="u32", empty_lse="f32", **SINK_PARAMS
 )
 _WORKGROUP = 128
-_REDUCE_WORKGROUP = 64
+# Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
+_SMALL_WORKGROUP = 64
+# Registers for one invocation's part of the queries and outputs, in vec4s; beyond this compilers spill.
+_MAX_REGISTERS = 32
+_REDUCE_WORKGROUP = 256
 MAX_SPLITS = 1024
+# Keys that a group of lanes takes at a time; more leave registers for fewer workgroups at a time.
+_AHEAD = 2
 # Shorter splits than this cost more to combine than they gain.
-_MIN_SPLIT_KEYS = 128
-# Enough workgroups to fill any GPU of today; a software adapter has one per core.
-_BUSY_WORKGROUPS = 1024
+_MIN_SPLIT_KEYS = 32
+# Four workgroups to each of 132 cores; a software adapter has one per core.
+_BUSY_WORKGROUPS = 528
 _BUSY_SOFTWARE = 4
 
 
@@ -191,7 +197,7 @@ class _Plan:
     out_dtype: str
     out_shape: tuple[int, int, int, int]
     splits: int
-    rows: int
+    laid_out: _Shape
     chunks: int
     softcap: bool
     mods: Mods
@@ -237,8 +243,11 @@ def _plan(
     # Keys lie rotated; a rotation of both leaves the scores as they are.
     form = cache.key_format
     tensor = operand("query", turboquant.rotate_query(given_query, form) if form else given_query)
-    rows = _rows_per_workgroup(problem.group * problem.queries, cache, device)
-    chunks = -(-problem.group * problem.queries // rows)
+    rows = problem.group * problem.queries
+    laid_out = _workgroup_shape(
+        rows, pad4(tensor.tensor.shape[3]) // 4, pad4(cache.value_head_dim) // 4, device.info
+    )
+    chunks = -(-rows // laid_out.rows)
     left = problem.masking.window_left
     first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
     visible = cache.length - first
@@ -278,7 +287,7 @@ def _plan(
         given_query.dtype,
         out_shape,
         count,
-        rows,
+        laid_out,
         chunks,
         bool(problem.masking.softcap),
         mods,
@@ -287,12 +296,36 @@ def _plan(
     )
 
 
-def _rows_per_workgroup(rows: int, cache: KVCache, device: Device) -> int:
-    """As many rows as there are, or as fit: their queries and products lie in workgroup memory."""
-    per_row = 4 * (pad4(cache.key_format.width if cache.key_format else cache.head_dim) + 2 * _WORKGROUP + 2)
-    shared = 20 * _WORKGROUP
-    allowed = device.info.limits["maxComputeWorkgroupStorageSize"] - shared
-    return max(1, min(rows, 16, allowed // per_row))
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a workgroup of decode_split.wgsl is laid out."""
+
+    lanes: int
+    rows: int
+    ahead: int
+    workgroup: int
+    subgroups: bool
+
+    def constants(self) -> dict[str, object]:
+        """The template's variables."""
+        return {
+            "LANES": self.lanes,
+            "ROWS": self.rows,
+            "AHEAD": self.ahead,
+            "WORKGROUP": self.workgroup,
+            "subgroups": self.subgroups,
+        }
+
+
+def _workgroup_shape(rows: int, d4: int, dv4: int, info: AdapterInfo) -> _Shape:
+    """Lanes that hold two vec4s of a key where subgroups are that large, and rows as fit into registers."""
+    subgroups = info.subgroup_min_size >= 4
+    most = min(info.subgroup_min_size, 32) if subgroups else 8
+    half = (max(d4, dv4) + 1) // 2
+    lanes = min(most, 1 << (half - 1).bit_length())
+    each = -(-d4 // lanes) + -(-dv4 // lanes)
+    fitting = max(1, min(rows, 16, _MAX_REGISTERS // each))
+    return _Shape(lanes, fitting, _AHEAD, _WORKGROUP if subgroups else _SMALL_WORKGROUP, subgroups)
 
 
 def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
@@ -338,7 +371,7 @@ def _dispatch_reduce(
         **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
     )
     shader = _render_reduce(out.dtype, dv4, lse is not None, sinks.dtype if sinks is not None else None)
-    grid = device.grid(-(-rows * dv4 // _REDUCE_WORKGROUP), "query")
+    grid = device.grid(rows, "query")
     device.dispatch(shader, params, list(buffers.values()), grid)
 
 
@@ -377,8 +410,9 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
         "D4": d4,
         "DV": dims[1],
         "DV4": dv4,
-        "ROWS": plan.rows,
-        "LANES": min(8, 1 << (d4 - 1).bit_length()),
+        **plan.laid_out.constants(),
+        "subgroup_ids": plan.laid_out.subgroups and SUBGROUP_ID in cache.device.info.features,
+        "unrolled": not cache.device.info.software,
         "write_lse": write_lse,
     }
     return _render_split(tuple(bindings), tuple(constants.items()), key_form, value_form)
@@ -396,7 +430,7 @@ def _render_split(
     return render(
         "decode_split.wgsl",
         "decode_split",
-        f"{rows}-row{'s' if rows > 1 else ''}",
+        f"{rows}-row{'s' if rows > 1 else ''}{', subgroup' if values['subgroups'] else ''}",
         params=_SPLIT_PARAMS,
         bindings=bindings,
         constants=values
@@ -407,8 +441,9 @@ def _render_split(
             "masks": values["has_mask_mod"],
             "has_lengths": False,
             "in_cache": True,
-            "WORKGROUP": _WORKGROUP,
         },
+        enable=("subgroups",) if values["subgroups"] else (),
+        requires=(SUBGROUP_ID,) if values["subgroup_ids"] else (),
     )
 
 

@@ -37,10 +37,11 @@ fn in_window(position: i32, j: i32, length: i32) -> bool {
 //# if has_kept
   // Between the kept entries and the others params.dropped positions are gone.
   if (j < i32(params.kept)) {
-    return j < length && j <= position + params.dropped + params.window_right;
+    return (j < length) & (j <= position + params.dropped + params.window_right);
   }
 //# endif
-  return j < length && j >= position - params.window_left && j <= position + params.window_right;
+  // Not with &&, which branches.
+  return (j < length) & (j >= position - params.window_left) & (j <= position + params.window_right);
 }
 //# if in_cache and (has_score_mod or has_mask_mod)
 

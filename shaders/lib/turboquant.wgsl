@@ -8,13 +8,16 @@
 //##   name_at4(first, stride, d)  the rotated numbers d … d+3 of the row whose first word is `first`
 //## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats.
 //# from "lib/storage.wgsl" import reader
-//# macro row_reader(name, dtype, packed, length, row)
+//##
+//## With `table` the numbers of codes are looked up in workgroup memory, which row_tables(name, row) fills
+//## in a kernel that has `place` and WORKGROUP (a barrier must follow); else they are chosen bit by bit.
+//# macro row_reader(name, dtype, packed, length, row, table=False)
 //# if not row
 {{ reader(name, dtype, packed, length) }}
 //# elif not row.qjl
-{{ code_reader(name ~ "_at4", name, row.bits, row.levels) }}
+{{ (table_reader if table else code_reader)(name ~ "_at4", name, row.bits, row.levels) }}
 //# else
-{{ code_reader(name ~ "_code4", name, row.bits, row.levels) }}
+{{ (table_reader if table else code_reader)(name ~ "_code4", name, row.bits, row.levels) }}
 {{ code_reader(name ~ "_sign4", name, 1, [1.0]) }}
 fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
   if (d < {{ row.numbers }}u) {
@@ -25,8 +28,8 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//# macro code_reader(function, buffer, bits, levels)
-fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
+//## The four codes from `d` on in the low bits of `group`, of the row whose first word is `first`.
+//# macro read_group(buffer, bits)
   let position = d * {{ bits }}u;
   let word = first + 1u + (position >> 5u);
   let shift = position & 31u;
@@ -36,6 +39,34 @@ fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
     group |= {{ buffer }}[word + 1u] << (32u - shift);
   }
 //# endif
+//# endmacro
+//##
+//# macro table_reader(function, buffer, bits, levels)
+var<workgroup> {{ buffer }}_numbers: array<f32, {{ 2 ** bits }}>;
+fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
+{{ read_group(buffer, bits) }}
+  return bitcast<f32>({{ buffer }}[first]) * vec4<f32>(
+//# for n in range(4)
+    {{ buffer }}_numbers[(group >> {{ n * bits }}u) % {{ 2 ** bits }}u],
+//# endfor
+  );
+}
+//# endmacro
+//##
+//# macro row_tables(name, row)
+//# if row
+  if (place == 0u) {
+//#   for level in row.levels
+    {{ name }}_numbers[{{ loop.index0 }}] = {{ level }}f;
+    {{ name }}_numbers[{{ loop.index0 + 2 ** (row.bits - 1) }}] = {{ -level }}f;
+//#   endfor
+  }
+//# endif
+//# endmacro
+//##
+//# macro code_reader(function, buffer, bits, levels)
+fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
+{{ read_group(buffer, bits) }}
   let codes = vec4<u32>(group) >> vec4<u32>(0u, {{ bits }}u, {{ 2 * bits }}u, {{ 3 * bits }}u);
   // Chosen bit by bit: an array that is indexed at run time costs more than these selections.
 //# for level in levels
