@@ -191,7 +191,9 @@ class AttentionView(anywidget.AnyWidget):
         _of_cell.setdefault(self._cell, []).append(self)
 
     @classmethod
-    def from_attentions(cls, attentions: Any, tokens: Sequence[str] | None = None, **options: Any) -> Any:
+    def from_attentions(
+        cls, attentions: Any, tokens: Sequence[str] | None = None, **options: Any
+    ) -> AttentionView:
         """A view of what a Hugging Face model returned with ``output_attentions=True``.
 
         Parameters
