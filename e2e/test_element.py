@@ -32,6 +32,7 @@ HTML = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Somebody's
 <div style="max-width: 380px">
   <py-attn id="plain" src="plain.npz" layer="1" head="99" scale="log"></py-attn>
 </div>
+<py-attn id="missing" src="missing.npz"></py-attn>
 <div style="height: 3000px"></div>
 <py-attn id="below" src="weights.npz" theme="dark"></py-attn>
 </html>"""
@@ -96,6 +97,8 @@ def test_several_elements_share_one_worker(shown, artifacts):
     expect(shown.locator("#plain h2").nth(1)).to_have_text("Layer 2, head 3")  # of 99 the last there is
     expect(shown.locator("#plain .shell-title")).to_have_text("Nine letters")
     expect(shown.locator("#plain .heatmap-box")).to_have_attribute("data-shown", "1/1/2")
+    # Its file was missed while Python was still starting for the others.
+    expect(shown.locator("#missing .shell-words")).to_contain_text("The server answered 404")
     shown.screenshot(path=artifacts / "element-light.png", full_page=True)
 
 
