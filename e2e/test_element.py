@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -38,6 +39,15 @@ HTML = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Somebody's
 </html>"""
 
 
+#: In front of the worker's script, so that a test can lose the device.
+EXPOSE_DEVICE = """
+const request = GPUAdapter.prototype.requestDevice;
+GPUAdapter.prototype.requestDevice = async function (...given) {
+  return (globalThis.device = await request.apply(this, given));
+};
+"""
+
+
 def npz(**arrays):
     file = io.BytesIO()
     np.savez(file, **arrays)
@@ -67,7 +77,12 @@ def serve(context, site_url, background="white"):
         else:
             route.fulfill(status=404, body="no")
 
+    def expose_device(route):
+        reply = route.fetch()
+        route.fulfill(response=reply, body=EXPOSE_DEVICE + reply.text())
+
     context.route(f"{site_url}there/**", answer)
+    context.route(re.compile(r"/assets/worker-[^/]*\.js$"), expose_device)
     return f"{site_url}there/plain.html"
 
 
@@ -249,3 +264,16 @@ def test_the_dark_of_a_page_is_followed(shown):
     )
     shown.evaluate("document.body.classList.remove('dark')")
     expect(card).to_have_css("background-color", light)
+
+
+def test_a_lost_device_is_replaced_for_all(shown):
+    before = {name: len(told(shown, "ready", name)) for name in ("sample", "plain")}
+    shown.workers[0].evaluate("device.destroy()")
+    for name, count in before.items():
+        shown.wait_for_function(
+            "([id, count]) => told.filter(([kind, who]) => kind === 'ready' && who === id).length > count",
+            arg=[name, count],
+        )
+    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.4744")
+    expect(shown.locator("#sample .shell-words")).to_be_hidden()
+    assert len(shown.workers) == 1
