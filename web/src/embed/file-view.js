@@ -91,7 +91,7 @@ export function createFileView(host, { base, initial, onReady, onError }) {
       waiting = false;
       view ??= mount(shell.content, model);
       shell.setTitle(source.title);
-      shell.say('note', '', [source.note, info.webgpu ? '' : `No WebGPU here, numpy computes instead. ${info.reason}`].join(' ').trim());
+      shell.say('note', '', [source.note, info.webgpu ? '' : `Computed by numpy, without a GPU. ${info.reason}`].join(' ').trim());
       onReady();
     } catch (error) {
       if (mine === number && !ending.signal.aborted) fail(error);
