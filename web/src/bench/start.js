@@ -1,0 +1,41 @@
+/** How long the main page takes to its first map, in a frame of this page: once with nothing kept, once again. */
+
+/** @typedef {import('./types').Start} Start */
+
+const TIMEOUT_MS = 90_000;
+const LAST = 'py-attn:first-map';
+const PREFIX = 'py-attn:';
+
+/**
+ * @param {HTMLElement} place where the frame is shown meanwhile
+ * @param {'first' | 'repeated'} visit
+ * @returns {Promise<Start>}
+ */
+export async function measureStart(place, visit) {
+  if (visit === 'first') await caches.delete('py-attn-assets');
+  const card = /** @type {HTMLElement} */ (place.closest('section'));
+  card.hidden = false;
+  const frame = document.createElement('iframe');
+  frame.title = 'The page, starting';
+  frame.src = new URL('.', document.baseURI).href;
+  place.replaceChildren(frame);
+  try {
+    return { visit, marks: await marksOf(frame) };
+  } finally {
+    place.replaceChildren();
+  }
+}
+
+/** @param {HTMLIFrameElement} frame @returns {Promise<Record<string, number>>} */
+async function marksOf(frame) {
+  const end = performance.now() + TIMEOUT_MS;
+  while (performance.now() < end) {
+    await new Promise((done) => setTimeout(done, 50));
+    const entries = frame.contentWindow?.performance.getEntriesByType('mark') ?? [];
+    const found = Object.fromEntries(
+      entries.filter(({ name }) => name.startsWith(PREFIX)).map(({ name, startTime }) => [name.slice(PREFIX.length), startTime]),
+    );
+    if (LAST.slice(PREFIX.length) in found) return found;
+  }
+  throw new Error(`the page showed no map within ${TIMEOUT_MS / 1000} s`);
+}
