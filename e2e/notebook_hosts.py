@@ -153,8 +153,8 @@ class Lab:
         self.command("notebook:run-all-cells")
         self.wait(seconds)
 
-    def start_cell(self, index: int) -> None:
-        """Run one cell again, without waiting for it."""
+    def start_cell(self, index: int, *, wait: bool = True) -> None:
+        """Run one cell again, and wait no longer than until it runs."""
         self.page.evaluate(
             """(index) => {
                 jupyterapp.shell.currentWidget.content.activeCellIndex = index;
@@ -162,13 +162,14 @@ class Lab:
             }""",
             index,
         )
-        self.page.wait_for_function(
-            """(index) => {
-                const { model } = jupyterapp.shell.currentWidget.content.widgets[index];
-                return model.executionState === 'running';
-            }""",
-            arg=index,
-        )
+        if wait:
+            self.page.wait_for_function(
+                """(index) => {
+                    const { model } = jupyterapp.shell.currentWidget.content.widgets[index];
+                    return model.executionState === 'running';
+                }""",
+                arg=index,
+            )
 
     def run_cell(self, index: int, seconds: float = 60) -> str:
         """Run one cell again; what it printed."""

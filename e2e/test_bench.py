@@ -31,7 +31,7 @@ def measured(browser, site_url):
         "request", lambda asked: requested.append(asked.url) if not asked.url.startswith(site_url) else None
     )
     page.route("**/lines", lambda route: (lines.append(route.request.post_data), route.fulfill(status=204)))
-    page.goto(f"{site_url}bench.html?size=small&only=short,decode-1k,varlen&report=lines")
+    page.goto(f"{site_url}bench.html?size=small&only=short,decode-1k,varlen&starts=1&report=lines")
     page.wait_for_selector("html[data-bench=done]", timeout=120_000)
     yield page, lines
     context.close()
@@ -84,9 +84,19 @@ def test_peers_give_the_same_result_on_the_same_inputs(measured):
         assert line["wall"]["row_us"] > 0
 
 
+def test_the_stages_of_the_page_s_start(measured):
+    first, repeated = posted(measured[1], "start")
+    assert (first["visit"], repeated["visit"]) == ("first", "repeated")
+    order = ["download", "python", "packages", "gpu", "ready", "first-map"]
+    for start in (first, repeated):
+        print(start)
+        times = [start["marks"][stage] for stage in order]
+        assert times == sorted(times)
+
+
 def test_the_table_the_picture_and_the_files(measured):
     page, _ = measured
-    expect(page.locator(".bench-table tbody tr")).to_have_count(3)
+    expect(page.locator("tr[data-workload]")).to_have_count(3)
     expect(page.locator("tr[data-workload=short]")).to_contain_text("attention/rows")
     expect(page.locator("svg.roofline circle")).to_have_count(3)
     for name, kind in (("Markdown", ".md"), ("JSON", ".json")):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -32,9 +33,19 @@ HTML = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Somebody's
 <div style="max-width: 380px">
   <py-attn id="plain" src="plain.npz" layer="1" head="99" scale="log"></py-attn>
 </div>
+<py-attn id="missing" src="missing.npz"></py-attn>
 <div style="height: 3000px"></div>
 <py-attn id="below" src="weights.npz" theme="dark"></py-attn>
 </html>"""
+
+
+#: In front of the worker's script, so that a test can lose the device.
+EXPOSE_DEVICE = """
+const request = GPUAdapter.prototype.requestDevice;
+GPUAdapter.prototype.requestDevice = async function (...given) {
+  return (globalThis.device = await request.apply(this, given));
+};
+"""
 
 
 def npz(**arrays):
@@ -66,7 +77,12 @@ def serve(context, site_url, background="white"):
         else:
             route.fulfill(status=404, body="no")
 
+    def expose_device(route):
+        reply = route.fetch()
+        route.fulfill(response=reply, body=EXPOSE_DEVICE + reply.text())
+
     context.route(f"{site_url}there/**", answer)
+    context.route(re.compile(r"/assets/worker-[^/]*\.js$"), expose_device)
     return f"{site_url}there/plain.html"
 
 
@@ -96,6 +112,8 @@ def test_several_elements_share_one_worker(shown, artifacts):
     expect(shown.locator("#plain h2").nth(1)).to_have_text("Layer 2, head 3")  # of 99 the last there is
     expect(shown.locator("#plain .shell-title")).to_have_text("Nine letters")
     expect(shown.locator("#plain .heatmap-box")).to_have_attribute("data-shown", "1/1/2")
+    # Its file was missed while Python was still starting for the others.
+    expect(shown.locator("#missing .shell-words")).to_contain_text("The server answered 404")
     shown.screenshot(path=artifacts / "element-light.png", full_page=True)
 
 
@@ -246,3 +264,16 @@ def test_the_dark_of_a_page_is_followed(shown):
     )
     shown.evaluate("document.body.classList.remove('dark')")
     expect(card).to_have_css("background-color", light)
+
+
+def test_a_lost_device_is_replaced_for_all(shown):
+    before = {name: len(told(shown, "ready", name)) for name in ("sample", "plain")}
+    shown.workers[0].evaluate("device.destroy()")
+    for name, count in before.items():
+        shown.wait_for_function(
+            "([id, count]) => told.filter(([kind, who]) => kind === 'ready' && who === id).length > count",
+            arg=[name, count],
+        )
+    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.4744")
+    expect(shown.locator("#sample .shell-words")).to_be_hidden()
+    assert len(shown.workers) == 1

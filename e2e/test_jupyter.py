@@ -164,6 +164,18 @@ def test_nothing_is_left_behind_and_nothing_hangs(page: Page, server: tuple[str,
     second.close()
 
 
+def test_without_webgpu_the_kernel_computes_and_says_so(page: Page, server: tuple[str, Path]):
+    page.add_init_script("Object.defineProperty(navigator, 'gpu', { value: undefined })")
+    lab = open_cells(page, server, "without", VIEW, "await pa.request_device()")
+    lab.run_cell(0)
+    lab.wait_painted(0, 0)
+    expect(page.get_by_text("computed by numpy in the kernel", exact=False).first).to_be_visible()
+    lab.start_cell(1, wait=False)
+    expect(
+        page.get_by_text("WebGPUUnavailableError: This browser offers no WebGPU", exact=False)
+    ).to_be_visible()
+
+
 def wait_for(file: Path, seconds: float = 40) -> None:
     deadline = time.monotonic() + seconds
     while not file.is_file():

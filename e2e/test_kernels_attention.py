@@ -282,13 +282,6 @@ def test_tiles(check, name):
     check(*tile_cases(TILES[name], variant="tiled"))
 
 
-@pytest.mark.parametrize("name", CANDIDATES)
-def test_tiles_that_are_measured_against_each_other(check, name):
-    # With short heads, of which less is staged, they fit a software adapter's workgroup memory.
-    tile = dataclasses.replace(CANDIDATES[name], depth4=min(CANDIDATES[name].depth4, 4))
-    check(*tile_cases(tile, variant="tiled", head_dim=16))
-
-
 @pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.tx <= 4])
 def test_tiles_with_subgroups(check, name):
     check(*tile_cases(TILES[name], variant="subgroup"))

@@ -10,7 +10,7 @@ from py_attn.kernels import _tiles
 device = pa.default_device()
 await device.tuner.forget()
 x = device.tensor(np.random.default_rng(0).standard_normal((1, 2, 40, 8)))
-one = {"32x16 by 4x8": _tiles.Tile(4, 8, 4, 16, 2, 4, False)}
+one = {"small": _tiles.SOFTWARE[-1]}
 """
 
 
@@ -23,7 +23,7 @@ with mock.patch.dict(_tiles.CANDIDATES, one, clear=True):
     (measured,) = await device.tune(30)
     # Whatever was faster here, the choice that a later visit finds is taken.
     kept = json.loads(await device.tuner._bridge.load_note(device.tuner._name))
-    await device.tuner._bridge.save_note(device.tuner._name, json.dumps({measured.key: "tiled 32x16 by 4x8"}))
+    await device.tuner._bridge.save_note(device.tuner._name, json.dumps({measured.key: "tiled small"}))
     again = pa.Device(device._bridge, device.tuner._bridge)
     await again.tuner.load()
     device.tuner._choices.update(again.tuner.choices)
@@ -36,7 +36,7 @@ with mock.patch.dict(_tiles.CANDIDATES, one, clear=True):
 """,
         timeout=120,
     )
-    assert found == [True, ["static", "subgroup 32x16 by 4x8", "tiled 32x16 by 4x8"], True, "tiled", True]
+    assert found == [True, ["static", "subgroup small", "tiled small"], True, "tiled", True]
     assert (
         lab.run("await device.tuner.forget()\n(await device.tuner._bridge.load_note(device.tuner._name))")
         == "{}"

@@ -12,7 +12,7 @@ from typing import Any
 from py_attn import onnx_reference
 from py_attn.arguments import check_int, check_mask_shape, check_positive, resolve
 from py_attn.gpu.tensor import Tensor, as_tensor
-from py_attn.kernels._inputs import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
+from py_attn.kernels._checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
 from py_attn.kernels.attention import attention as fused_attention
 from py_attn.kernels.copy import contiguous, join
 from py_attn.kernels.weights import attention_scores

@@ -83,6 +83,19 @@ def test_the_next_source_is_edited_too(viewer):
     assert call(viewer, "open_synthetic", **{**SHAPE, "length": 9})["edited"] == []
 
 
+def test_what_is_opened_meanwhile_is_edited_instead(viewer):
+    weights = viewer.engine.weights
+
+    async def busy(*arguments):
+        viewer.engine.weights = weights
+        await viewer.open_synthetic(**{**SHAPE, "length": 9})
+        return await weights(*arguments)
+
+    viewer.engine.weights = busy
+    assert call(viewer, "edit", text=ALIBI)["edited"] == ["score_mod", "mask_mod"]
+    assert viewer.source.length == 9
+
+
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [

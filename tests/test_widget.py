@@ -247,6 +247,24 @@ def test_a_cell_that_runs_again_closes_what_it_had_shown(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_view_whose_connection_the_host_closed_goes_with_the_next():
+    async def main():
+        gpu = FakePage()
+        first = AttentionView(*arrays(8, 4))
+        front = FrontEnd(first, gpu)
+        await front.hello()
+        await front.call("connect")
+        first.comm._closed = True  # as marimo's say it
+        second = AttentionView(*arrays(8, 4))
+        await FrontEnd(second, gpu).hello()
+        assert first._closed
+        assert first.comm is None
+        assert not (await pa.request_device()).lost
+        assert "" not in view._of_cell
+
+    asyncio.run(main())
+
+
 def test_traits_are_checked_and_observable():
     shown = AttentionView(*arrays(3, 1, 2, 6, 4))
     other = AttentionView(weights=np.full((3, 1, 2, 6, 6), 1 / 6))

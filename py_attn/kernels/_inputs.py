@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, resolve
-from py_attn.gpu.device import Device, default_device
+from py_attn.gpu.device import Device
 from py_attn.gpu.shader import Binding
-from py_attn.gpu.tensor import Tensor, as_tensor, device_of
-from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
+from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.kernels._checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
+from py_attn.kernels._mods import Mods, trace_mods
+from py_attn.kernels._sinks import check_sinks
 
 LOG2_E = math.log2(math.e)
 # No sequence is longer than this, so positions and distances stay within an i32.
@@ -41,12 +40,6 @@ SCORE_PARAMS = {
     "score_scale": "f32",
     "empty_lse": "f32",
 }
-# First elements of the tensors that score_mod and mask_mod look things up in.
-MAX_CAPTURED = 4
-MOD_PARAMS = {"captured_first": "vec4<u32>"}
-# Where lib/row_end.wgsl finds each head's sink.
-SINK_PARAMS = {"sinks_first": "u32", "sinks_stride": "u32"}
-_LARGEST_SINK = 2e38
 
 
 @dataclass(slots=True)
@@ -87,31 +80,6 @@ def pad4(n: int) -> int:
     return -(-n // 4) * 4
 
 
-def find_device(*values: object) -> Device:
-    """The device of the first tensor given, else the default one."""
-    return device_of(*values) or default_device()
-
-
-def float_tensor(name: str, value: object, device: Device) -> Tensor:
-    """``value`` on ``device``, refused unless its dtype is a floating one."""
-    tensor = as_tensor(name, value, device)
-    if not tensor.kind.floating:
-        raise TypeError(f"{name}: expected float32, float16 or bfloat16, got {tensor.dtype}")
-    return tensor
-
-
-def shape_of(name: str, value: Any) -> tuple[int, ...]:
-    """The shape of a tensor or array, without uploading it."""
-    if isinstance(value, Tensor):
-        value.storage(name)
-        return value.shape
-    try:
-        shape: tuple[int, ...] = np.shape(value)
-        return shape
-    except ValueError as error:
-        raise TypeError(f"{name}: expected a Tensor or an array ({error})") from None
-
-
 @dataclass(slots=True)
 class Packing:
     """Where the sequences of a packed call begin: cu_seqlens of queries and keys, int32 [sequences + 1]."""
@@ -119,37 +87,6 @@ class Packing:
     queries: Tensor
     keys: Tensor
     sequences: int
-
-
-@dataclass(slots=True)
-class Mods:
-    """A traced score_mod and mask_mod: their WGSL and the tensors they look things up in."""
-
-    wgsl: str = ""
-    has_score_mod: bool = False
-    has_mask_mod: bool = False
-    has_prob_mod: bool = False
-    tensors: Sequence[Tensor] = ()
-
-    @property
-    def captured(self) -> tuple[str, ...]:
-        """The tensors' dtypes."""
-        return tuple(tensor.dtype for tensor in self.tensors)
-
-    def constants(self) -> dict[str, object]:
-        """Template variables of lib/mods.wgsl and lib/score.wgsl."""
-        return {
-            "mods": self.wgsl,
-            "has_score_mod": self.has_score_mod,
-            "has_mask_mod": self.has_mask_mod,
-            "has_prob_mod": self.has_prob_mod,
-            "captured": self.captured,
-        }
-
-    def bindings(self) -> list[Binding]:
-        """How a kernel declares the tensors: captured_0, captured_1, …"""
-        words = {"float32": "f32", "int32": "i32", "uint32": "i32"}
-        return [Binding(f"captured_{n}", words.get(dtype, "u32")) for n, dtype in enumerate(self.captured)]
 
 
 @dataclass(slots=True)
@@ -300,29 +237,6 @@ def prepare(
     )
 
 
-def trace_mods(
-    score_mod: object, mask_mod: object, device: Device, *, prob_mod: object = None, slope: bool = False
-) -> Mods:
-    """Trace the functions, and check the tensors they look things up in.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When a function cannot be traced, or uses more than four tensors or one of another device.
-    """
-    tensors: list[Tensor] = []
-    wgsl = "" if score_mod is None else trace_score_mod(score_mod, tensors, gradient=slope)
-    wgsl += "" if mask_mod is None else trace_mask_mod(mask_mod, tensors)
-    wgsl += "" if prob_mod is None else trace_prob_mod(prob_mod, tensors)
-    if len(tensors) > MAX_CAPTURED:
-        raise ValueError(
-            f"score_mod: expected at most {MAX_CAPTURED} tensors with those of mask_mod, got {len(tensors)}"
-        )
-    for tensor in tensors:
-        as_tensor("score_mod", tensor, device)
-    return Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, tuple(tensors))
-
-
 def padded_output(inputs: Inputs, shape: Sequence[int], dtype: str) -> Tensor:
     """An output seen as [B, H, S, D], lying in the caller's layout, its rows padded to whole vec4s."""
     batch, heads, rows, dim = shape
@@ -340,44 +254,6 @@ def output_like(name: str, value: object, expected: tuple[int, ...], inputs: Inp
     return operand("grad" if name == "grad_out" else name, inputs.as_bhsd(tensor))
 
 
-def check_sinks(sinks: object, heads: int) -> None:
-    """Raise unless ``sinks`` is None or [heads] numbers that float32 holds, or minus infinity."""
-    if sinks is None:
-        return
-    shape = shape_of("sinks", sinks)
-    if tuple(shape) != (heads,):
-        raise ValueError(f"sinks: expected [Hq] = [{heads}], one logit a query head, got {list(shape)}")
-    if isinstance(sinks, Tensor):
-        if not sinks.kind.floating:
-            raise TypeError(f"sinks: expected float32, float16 or bfloat16, got {sinks.dtype}")
-        return
-    given = np.asarray(sinks)
-    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
-        raise TypeError(f"sinks: expected numbers, got {given.dtype}")
-    values = given.astype(np.float64)
-    if not ((np.abs(values) <= _LARGEST_SINK) | np.isneginf(values)).all():
-        raise ValueError(
-            f"sinks: expected numbers within ±{_LARGEST_SINK:g} or -inf (no sink), got {values.tolist()}"
-        )
-
-
-def sink_constants(dtype: str | None, dtypes: Sequence[str]) -> dict[str, object]:
-    """Template variables of lib/row_end.wgsl for sinks of ``dtype``, and ``dtypes`` with it."""
-    if not dtype:
-        return {"has_sinks": False}
-    return {"has_sinks": True, "sinks_dtype": dtype, "dtypes": (*dtypes, dtype)}
-
-
-def sink_binding(dtype: str) -> Binding:
-    """How a kernel declares its sinks."""
-    return Binding("sinks", "f32" if dtype == "float32" else "u32")
-
-
-def sink_params(sinks: Tensor | None, first: int) -> dict[str, object]:
-    """Values of ``SINK_PARAMS``; ``first`` is the binding's first element."""
-    return {"sinks_first": first, "sinks_stride": sinks.strides[0] if sinks is not None else 0}
-
-
 def check_lse(lse: object, inputs: Inputs) -> Tensor:
     """The LSE [B, Hq, Sq] as a float32 tensor."""
     p = inputs.problem
@@ -389,30 +265,6 @@ def check_lse(lse: object, inputs: Inputs) -> Tensor:
     if tensor.dtype != "float32":
         raise TypeError(f"lse: expected float32, got {tensor.dtype}")
     return tensor
-
-
-def check_mask_dtype(mask: object, name: str = "mask") -> None:
-    """Raise unless ``mask`` holds booleans or floats."""
-    kind = mask.kind.name if isinstance(mask, Tensor) else np.asarray(mask).dtype.kind
-    if kind in ("int32", "uint32") or kind in ("i", "u"):
-        raise TypeError(f"{name}: expected booleans (True = may attend) or floats (added), got integers")
-
-
-def check_lengths(lengths: object, batch: int, keys: int, name: str = "kv_lengths") -> None:
-    """Raise unless ``lengths`` holds [batch] integers; an array's are also checked to lie in 0 … keys."""
-    if isinstance(lengths, Tensor):
-        if lengths.dtype not in ("int32", "uint32"):
-            raise TypeError(f"{name}: expected integers, got {lengths.dtype}")
-        shape = lengths.shape
-    else:
-        values = np.asarray(lengths)
-        if values.dtype.kind not in "iu":
-            raise TypeError(f"{name}: expected integers, got {values.dtype}")
-        shape = values.shape
-        if shape == (batch,) and ((values < 0) | (values > keys)).any():
-            raise ValueError(f"{name}: expected values from 0 to the {keys} keys, got {values.tolist()}")
-    if shape != (batch,):
-        raise ValueError(f"{name}: expected shape [{batch}], one a batch element, got {list(shape)}")
 
 
 def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
@@ -434,12 +286,6 @@ def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
         "keys": problem.keys,
         **masking_params(problem.masking, natural=inputs.mods.has_score_mod),
     }
-
-
-def mod_params(mods: Mods, firsts: dict[str, int]) -> dict[str, object]:
-    """Values of ``MOD_PARAMS``."""
-    found = [firsts[f"captured_{n}"] for n in range(len(mods.tensors))]
-    return {"captured_first": found + [0] * (MAX_CAPTURED - len(found))}
 
 
 def masking_params(masking: Masking, *, natural: bool = False) -> dict[str, object]:

@@ -15,7 +15,10 @@ from py_attn.kernels._tiles import CANDIDATES, Tile, tiles_for
 Choice = tuple[str, Tile | None]
 Record = Callable[[Inputs, Choice], object]
 
+_VARIANTS = ("subgroup", "tiled")
 _STATIC = "static"
+# Candidates come the fastest first, and each takes the time to make a pipeline.
+_MOST_WAYS = 7
 # A class is measured with so many queries, keys and heads at most, which is enough to fill any GPU of today.
 _MOST_ROWS = 4096
 _MOST_HEADS = 256
@@ -112,10 +115,10 @@ def _ways(kind: _Class, device: Device, static: Choice, record: Record) -> dict[
     )
     tensors = [device.empty(shape, dtype) for shape, dtype in zip(shapes, kind.dtypes, strict=True)]
     inputs = prepare(*tensors, causal=kind.causal)
-    choices = {_STATIC: static}
-    for variant in ("subgroup", "tiled"):
-        for tile_name in CANDIDATES:
-            choice = _named(f"{variant} {tile_name}", kind, device.info)
-            if choice and choice != static:
-                choices[f"{variant} {tile_name}"] = choice
+    # Those of the static choice's own variant come before the same tiles with or without subgroups.
+    variants = sorted(_VARIANTS, key=lambda variant: variant != static[0])
+    names = [f"{variant} {tile_name}" for variant in variants for tile_name in CANDIDATES]
+    named = ((name, _named(name, kind, device.info)) for name in names)
+    others = [(name, choice) for name, choice in named if choice and choice != static]
+    choices = {_STATIC: static, **dict(others[:_MOST_WAYS])}
     return {name: functools.partial(record, inputs, choice) for name, choice in choices.items()}

@@ -13,22 +13,18 @@ from py_attn.gpu.program import BoundBuffer
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
-    MOD_PARAMS,
     SCORE_PARAMS,
-    SINK_PARAMS,
     Inputs,
-    mod_params,
     operand,
     output_type,
     pad4,
     padded_output,
     prepare,
     score_params,
-    sink_binding,
-    sink_constants,
-    sink_params,
 )
+from py_attn.kernels._mods import MOD_PARAMS, mod_params
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
+from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels._tuning import Choice, tuned
 

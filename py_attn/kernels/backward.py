@@ -13,13 +13,10 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
-    MOD_PARAMS,
     SCORE_PARAMS,
-    SINK_PARAMS,
     Inputs,
     Operand,
     check_lse,
-    mod_params,
     operand,
     output_like,
     output_type,
@@ -27,11 +24,10 @@ from py_attn.kernels._inputs import (
     padded_output,
     prepare,
     score_params,
-    sink_binding,
-    sink_constants,
-    sink_params,
 )
+from py_attn.kernels._mods import MOD_PARAMS, mod_params
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
+from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 
 _DELTA_PARAMS = ParamsLayout(

@@ -11,7 +11,8 @@ from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
-from py_attn.kernels._inputs import float_tensor, operand, output_type, pad4, shape_of
+from py_attn.kernels._checks import float_tensor, shape_of
+from py_attn.kernels._inputs import operand, output_type, pad4
 from py_attn.kernels._rows import ROW_PARAMS, dispatch_rows
 
 CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)

@@ -14,25 +14,10 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
-from py_attn.kernels._inputs import (
-    MOD_PARAMS,
-    SCORE_PARAMS,
-    SINK_PARAMS,
-    Mods,
-    Operand,
-    check_sinks,
-    float_tensor,
-    masking_params,
-    mod_params,
-    operand,
-    output_type,
-    pad4,
-    shape_of,
-    sink_binding,
-    sink_constants,
-    sink_params,
-    trace_mods,
-)
+from py_attn.kernels._checks import float_tensor, shape_of
+from py_attn.kernels._inputs import SCORE_PARAMS, Operand, masking_params, operand, output_type, pad4
+from py_attn.kernels._mods import MOD_PARAMS, Mods, mod_params, trace_mods
+from py_attn.kernels._sinks import SINK_PARAMS, check_sinks, sink_binding, sink_constants, sink_params
 from py_attn.kernels.cache import KVCache
 
 _SPLIT_PARAMS = ParamsLayout(

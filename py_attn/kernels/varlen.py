@@ -11,7 +11,8 @@ from py_attn.arguments import Window
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import attention as _attention
 from py_attn.kernels import backward as _backward
-from py_attn.kernels._inputs import Inputs, prepare, shape_of
+from py_attn.kernels._checks import shape_of
+from py_attn.kernels._inputs import Inputs, prepare
 from py_attn.kernels._packing import pack
 from py_attn.kernels.attention import Variant
 

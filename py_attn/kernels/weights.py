@@ -16,17 +16,16 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
-    MOD_PARAMS,
     SCORE_PARAMS,
     Inputs,
     Operand,
     check_lse,
-    mod_params,
     output_like,
     pad4,
     prepare,
     score_params,
 )
+from py_attn.kernels._mods import MOD_PARAMS, mod_params
 
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,

@@ -174,6 +174,9 @@ class Viewer:
             return self._edit_answer({"message": str(error), "line": error.line})
         except Exception as error:
             return self._edit_answer({"message": f"{type(error).__name__}: {error}", "line": None})
+        if self.source is not before:
+            # Something else was opened meanwhile: what is edited is that.
+            return await self.edit(text, min(layer, len(self._layer(0)[0].layers) - 1))
         self.source, self._edit = source, text
         return self._edit_answer(None, kernel)
 

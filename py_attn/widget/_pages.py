@@ -46,7 +46,7 @@ class Pages:
         if view not in views:
             views.append(view)
         for other in [v for v in views if not v.reachable]:
-            self.detach(other)
+            other.close()  # marimo closes the connections of a cell that runs again, and tells nobody
         for arrival in self._arrivals:
             if not arrival.done():
                 arrival.set_result(None)

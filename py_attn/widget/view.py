@@ -188,10 +188,13 @@ class AttentionView(anywidget.AnyWidget):
         self._first_still()
         self.on_msg(self._on_message)
         self.observe(self._on_look, ["layer", "head", "coloring"])
-        _of_cell.setdefault(self._cell, []).append(self)
+        if self._cell:
+            _of_cell.setdefault(self._cell, []).append(self)
 
     @classmethod
-    def from_attentions(cls, attentions: Any, tokens: Sequence[str] | None = None, **options: Any) -> Any:
+    def from_attentions(
+        cls, attentions: Any, tokens: Sequence[str] | None = None, **options: Any
+    ) -> AttentionView:
         """A view of what a Hugging Face model returned with ``output_attentions=True``.
 
         Parameters

@@ -14,7 +14,7 @@
  * @typedef {ReturnType<typeof createAssets>} Assets
  */
 
-const CACHE_NAME = 'py-attn-assets';
+export const ASSET_CACHE = 'py-attn-assets';
 
 /** A file of the site could not be had, or is not what the manifest says. Asking again is a retry. */
 export class AssetError extends Error {
@@ -117,7 +117,7 @@ async function load(name, entry, url, onProgress, signal) {
 /** @returns {Promise<Cache | undefined>} nothing where storage is missing or forbidden */
 async function openCache() {
   try {
-    return await globalThis.caches?.open(CACHE_NAME);
+    return await globalThis.caches?.open(ASSET_CACHE);
   } catch {
     return undefined;
   }

@@ -28,6 +28,8 @@ let lastNumber = 0;
 let assets;
 /** @type {ReturnType<typeof createOutput>} */
 let output;
+/** By then the first maps are there. */
+const KEEP_AFTER_MS = 6000;
 
 const worker = {
   /**
@@ -38,12 +40,14 @@ const worker = {
   async boot(base, { onProgress, onOutput, onLost }) {
     assets = createAssets(base);
     output = createOutput(onOutput);
-    python = await bootPython(base, assets, onProgress);
+    const booted = await bootPython(base, assets, onProgress);
+    python = booted.python;
     python.setStdout({ batched: (/** @type {string} */ text) => output.print('out', text) });
     python.setStderr({ batched: (/** @type {string} */ text) => output.print('err', text) });
     installBridge(onLost);
     viewer = python.pyimport('py_attn.viewer').Viewer();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
+    setTimeout(booted.keep, KEEP_AFTER_MS);
     return worker.renew();
   },
 

@@ -13,10 +13,14 @@ export function unitOf(workload) {
   return workload.bytes === null ? 'TFLOP/s' : 'GB/s';
 }
 
-/** A rate in the unit that suits it. @param {number} rate @param {Workload} workload */
+/** @param {number} rate in TFLOP/s */
+export function formatFlops(rate) {
+  return rate < 0.1 ? `${formatFigure(1000 * rate)} GFLOP/s` : `${formatFigure(rate)} TFLOP/s`;
+}
+
+/** A workload's rate in the unit that suits it. @param {number} rate @param {Workload} workload */
 export function formatRate(rate, workload) {
-  if (workload.bytes === null && rate < 0.1) return `${formatFigure(1000 * rate)} GFLOP/s`;
-  return `${formatFigure(rate)} ${unitOf(workload)}`;
+  return workload.bytes === null ? formatFlops(rate) : `${formatFigure(rate)} GB/s`;
 }
 
 /** @param {number | null | undefined} share */

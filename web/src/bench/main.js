@@ -1,5 +1,6 @@
 /** The bench page: one button, a table that fills, a picture, two files. */
 
+import mark from '../icon.svg?no-inline';
 import { fill, h, icon, ICONS } from '../dom.js';
 import { shortError } from '../format.js';
 import { mountAdapter, mountBoot } from '../panels/status.js';
@@ -9,7 +10,8 @@ import { toMarkdown } from './markdown.js';
 import { readOptions } from './options.js';
 import { roofline } from './roofline.js';
 import { runBench } from './run.js';
-import { showCeilings, showSummary, showTable } from './table.js';
+import { measureStart } from './start.js';
+import { showCeilings, showStarts, showSummary, showTable } from './table.js';
 
 /** @typedef {import('./types').Report} Report */
 
@@ -68,6 +70,7 @@ async function start() {
       },
       changed: show,
       line: reporter.line,
+      openPage: (visit) => measureStart(page.frame, visit),
     });
     say(`Done in ${Math.round(report.seconds)} s.`);
     reporter.line('report', report);
@@ -90,6 +93,8 @@ function show(report) {
   showTable(page.table, report);
   showSummary(page.summary, report);
   fill(page.picture, roofline(report));
+  showStarts(page.starts, report);
+  page.startCard.hidden = !report.starts.length && !page.frame.firstChild;
   page.results.hidden = false;
   for (const button of page.files.children) /** @type {HTMLButtonElement} */ (button).disabled = false;
 }
@@ -134,7 +139,9 @@ function layOut(element) {
   const ceilings = h('dl', { class: 'ceilings' });
   const table = h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Table of workloads' });
   const summary = h('ul', { class: 'bench-summary' });
-  const picture = h('figure', { class: 'picture' });
+  const picture = h('figure', { class: 'picture scroll-x' });
+  const starts = h('div', { class: 'scroll-x' });
+  const frame = h('div', { class: 'start-frame' });
   const files = h(
     'div',
     { class: 'files' },
@@ -143,6 +150,13 @@ function layOut(element) {
   );
   const heading = (/** @type {string} */ title, /** @type {string} */ text, /** @type {Node} */ end) =>
     h('header', null, h('div', null, h('h2', null, title), h('p', null, text)), end);
+  const startCard = h(
+    'section',
+    { class: 'card', 'aria-label': 'Start of the page', hidden: true },
+    heading('Start of the page', 'When each stage began after navigation, with nothing kept and with everything kept; the first map is what a visitor waits for.', h('span')),
+    starts,
+    frame,
+  );
   const results = h(
     'div',
     { class: 'bench-results', id: 'results', hidden: true },
@@ -155,6 +169,7 @@ function layOut(element) {
       table,
     ),
     h('section', { class: 'card', 'aria-label': 'Roofline' }, heading('Roofline', 'Rate over arithmetic intensity; the line is what the ceilings allow.', h('span')), picture),
+    startCard,
   );
   fill(
     element,
@@ -164,7 +179,7 @@ function layOut(element) {
       h(
         'header',
         { class: 'masthead' },
-        h('a', { class: 'wordmark', href: './' }, 'py-attn'),
+        h('a', { class: 'wordmark', href: './' }, h('img', { src: mark, alt: '', width: 22, height: 22 }), 'py-attn'),
         h('nav', { 'aria-label': 'Pages' }, h('a', { href: './' }, 'The page'), h('a', { href: './bench.html', 'aria-current': 'page' }, 'The bench')),
         h('div', { class: 'end' }, adapterLine, theme),
       ),
@@ -178,5 +193,5 @@ function layOut(element) {
       h('footer', { class: 'foot' }, h('span', null, 'Everything is computed in this tab; nothing is sent anywhere unless the address asks for a report.')),
     ),
   );
-  return { adapter: adapterLine, boot: bootBox, button, status, progress, ceilings, table, summary, picture, files, results };
+  return { adapter: adapterLine, boot: bootBox, button, status, progress, ceilings, table, summary, picture, files, results, starts, frame, startCard };
 }

@@ -1,7 +1,7 @@
 /** A report as Markdown: what stands in the README and in bench/results/. */
 
 import { formatError, formatTime } from '../format.js';
-import { formatFigure, formatRate, formatShare } from './figures.js';
+import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
 import { speedUp } from './goals.js';
 
 /**
@@ -31,11 +31,27 @@ export function toMarkdown(report) {
       'queue is empty; the peers are timed by the same steps with inputs and outputs on the GPU. Replayed: the same for a ' +
       'recorded program. Error: largest difference from float64 on sampled rows (for TurboQuant: relative square error).',
   ];
-  for (const name of peerNames(report)) {
-    const found = speedUp(report, name);
-    if (found) lines.push('', `Wall time against ${name}: ${formatFigure(found.ratio)} × faster (geometric mean of ${found.count}).`);
+  for (const line of summary(report)) lines.push('', `${line}.`);
+  for (const { visit, marks } of report.starts) {
+    const stages = Object.entries(marks).map(([stage, ms]) => `${stage} ${formatTime(1000 * ms)}`);
+    lines.push('', `Start of the page, ${visit}: ${stages.join(', ')}.`);
   }
   return `${lines.join('\n')}\n`;
+}
+
+/** What the whole run says, a sentence each. @param {Report} report */
+export function summary(report) {
+  const judged = report.rows.flatMap(({ goals }) => goals).filter(({ met }) => met !== null);
+  const lines = judged.length ? [`${judged.filter(({ met }) => met).length} of ${judged.length} goals met`] : [];
+  for (const name of peerNames(report)) {
+    const found = speedUp(report, name);
+    if (found) lines.push(`${formatFigure(found.ratio)} × the speed of ${name} in wall time (geometric mean of ${found.count})`);
+  }
+  const slowest = report.rows.flatMap(({ workload, ours }) =>
+    ours?.naive_us ? [{ title: workload.title, ratio: ours.naive_us / ours.gpu_us }] : [],
+  ).sort((a, b) => a.ratio - b.ratio)[0];
+  if (slowest) lines.push(`at least ${formatFigure(slowest.ratio)} × the speed of the naive kernel (${slowest.title})`);
+  return lines;
 }
 
 /** @param {Report} report */
@@ -56,7 +72,7 @@ function ceilingLines({ ceilings, processor }) {
     const ratio = ceilings.clock_ratio === null ? 'no timestamps' : `wall/timestamps ${formatFigure(ceilings.clock_ratio)}`;
     lines.push(
       `Ceilings: read ${formatFigure(ceilings.read_gbs)} GB/s, copy ${formatFigure(ceilings.copy_gbs)} GB/s, ` +
-        `FMA ${formatFigure(ceilings.fma_tflops)} TFLOP/s, empty dispatch ${formatTime(ceilings.empty_us)}, ` +
+        `FMA ${formatFlops(ceilings.fma_tflops)}, empty dispatch ${formatTime(ceilings.empty_us)}, ` +
         `pair ${formatTime(ceilings.empty_pair_us)}, one waited for ${formatTime(ceilings.empty_wall_us)}; ${ratio}.`,
     );
   }

@@ -41,11 +41,11 @@ export function roofline({ rows, ceilings }) {
   const svg = node('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', class: 'roofline', 'aria-label': 'Roofline: rate over arithmetic intensity' });
   for (const tick of powers(xs)) {
     svg.append(node('line', { x1: px(tick), x2: px(tick), y1: TOP, y2: HEIGHT - BOTTOM, class: 'grid' }));
-    svg.append(label(px(tick), HEIGHT - BOTTOM + 16, formatFigure(tick), 'middle'));
+    svg.append(label(px(tick), HEIGHT - BOTTOM + 16, String(tick), 'middle'));
   }
   for (const tick of powers(ys)) {
     svg.append(node('line', { x1: LEFT, x2: WIDTH - RIGHT, y1: py(tick), y2: py(tick), class: 'grid' }));
-    svg.append(label(LEFT - 8, py(tick) + 4, tick >= 1000 ? `${formatFigure(tick / 1000)} T` : `${formatFigure(tick)} G`, 'end'));
+    svg.append(label(LEFT - 8, py(tick) + 4, tick >= 1000 ? `${tick / 1000} T` : tick >= 1 ? `${tick} G` : `${Math.round(1000 * tick)} M`, 'end'));
   }
   svg.append(label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, 'FLOP per byte that must be moved', 'middle'));
   svg.append(label(LEFT, TOP - 6, 'FLOP/s', 'start'));
@@ -77,7 +77,7 @@ function scale([low, high], from, to) {
 /** @param {number[]} range */
 function powers([low, high]) {
   const ticks = [];
-  for (let n = Math.ceil(Math.log10(low)); n <= Math.log10(high); n++) ticks.push(10 ** n);
+  for (let n = Math.ceil(Math.log10(low)); n <= Math.log10(high); n++) ticks.push(Number(`1e${n}`));
   return ticks;
 }
 

@@ -9,7 +9,7 @@ import { ask, installBench } from './python.js';
  * @typedef {import('./types').Row} Row
  * @typedef {import('./types').Workload} Workload
  * @typedef {{ step(text: string, done: number, of: number): void, changed(report: Report): void,
- *   line(kind: string, content: object): void }} Listener
+ *   line(kind: string, content: object): void, openPage(visit: 'first' | 'repeated'): Promise<import('./types').Start> }} Listener
  */
 
 /**
@@ -35,14 +35,15 @@ export async function runBench(runtime, options, listener) {
     ceilings: null,
     processor: null,
     rows: [],
+    starts: [],
     seconds: 0,
   };
   await installBench(runtime);
   /** @type {Workload[]} */
   const workloads = await ask(runtime, 'listed', report.size, options.only);
   report.rows = workloads.map((workload) => ({ workload, peers: [], goals: [] }));
-  const steps = workloads.length + 2;
-  const { rows, ...head } = report;
+  const steps = workloads.length + 3;
+  const { rows, starts, ...head } = report;
   listener.line('run', head);
   listener.changed(report);
 
@@ -86,6 +87,14 @@ export async function runBench(runtime, options, listener) {
     }
   } finally {
     peers.stopAll();
+  }
+  if (options.starts) {
+    for (const visit of /** @type {const} */ (['first', 'repeated'])) {
+      listener.step(`Start of the page, ${visit} visit`, steps - 1, steps);
+      starts.push(await listener.openPage(visit));
+      listener.line('start', starts[starts.length - 1]);
+      listener.changed(report);
+    }
   }
   report.seconds = (performance.now() - begun) / 1000;
   listener.step('Done', steps, steps);

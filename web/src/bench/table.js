@@ -2,9 +2,8 @@
 
 import { fill, h } from '../dom.js';
 import { formatError, formatTime } from '../format.js';
-import { formatFigure, formatRate, formatShare } from './figures.js';
-import { speedUp } from './goals.js';
-import { peerNames, peerText } from './markdown.js';
+import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
+import { peerNames, peerText, summary } from './markdown.js';
 
 /**
  * @typedef {import('./types').Report} Report
@@ -20,16 +19,11 @@ export function showCeilings(element, { ceilings, processor }) {
     element,
     figure('Read', ceilings ? `${formatFigure(ceilings.read_gbs)} GB/s` : dash, 'from memory, no cache'),
     figure('Copy', ceilings ? `${formatFigure(ceilings.copy_gbs)} GB/s` : dash, 'read and written'),
-    figure('Multiply-add', ceilings ? rate(ceilings.fma_tflops) : dash, 'f32, counted as two'),
+    figure('Multiply-add', ceilings ? formatFlops(ceilings.fma_tflops) : dash, 'f32, counted as two'),
     figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}` : ' '),
     figure('Clocks', !ceilings ? dash : ceilings.clock_ratio === null ? 'wall only' : `${formatFigure(ceilings.clock_ratio)} ×`, 'wall over timestamps'),
     figure('Processor', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
   );
-}
-
-/** @param {number} tflops */
-function rate(tflops) {
-  return tflops < 0.1 ? `${formatFigure(1000 * tflops)} GFLOP/s` : `${formatFigure(tflops)} TFLOP/s`;
 }
 
 /** @param {Element} element @param {Report} report */
@@ -101,11 +95,27 @@ function goal({ text, value, met }) {
 
 /** @param {Element} element @param {Report} report */
 export function showSummary(element, report) {
-  const met = report.rows.flatMap(({ goals }) => goals).filter(({ met }) => met !== null);
-  const lines = peerNames(report).flatMap((name) => {
-    const found = speedUp(report, name);
-    return found ? [`${formatFigure(found.ratio)} × the speed of ${name} in wall time (geometric mean of ${found.count})`] : [];
-  });
-  if (met.length) lines.unshift(`${met.filter(({ met }) => met).length} of ${met.length} goals met`);
-  fill(element, lines.map((text) => h('li', null, text)));
+  fill(element, summary(report).map((text) => h('li', null, text)));
+}
+
+/** @param {Element} element @param {Report} report */
+export function showStarts(element, { starts }) {
+  const stages = [...new Set(starts.flatMap(({ marks }) => Object.keys(marks)))];
+  const number = (/** @type {string} */ text) => h('th', { class: 'number', scope: 'col' }, text);
+  fill(
+    element,
+    h(
+      'table',
+      { class: 'bench-table starts' },
+      h('caption', { class: 'sr-only' }, 'Start of the page'),
+      h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Visit'), stages.map((stage) => number(stage.replace('-', ' '))))),
+      h(
+        'tbody',
+        null,
+        starts.map(({ visit, marks }) =>
+          h('tr', null, h('th', { scope: 'row' }, visit), stages.map((stage) => h('td', { class: 'number' }, stage in marks ? formatTime(1000 * marks[stage]) : ''))),
+        ),
+      ),
+    ),
+  );
 }

@@ -103,6 +103,12 @@ export interface Ceilings {
   timestamps: boolean;
 }
 
+export interface Start {
+  visit: string;
+  /** milliseconds after navigation at which a stage began */
+  marks: Record<string, number>;
+}
+
 export interface Report {
   when: string;
   browser: string;
@@ -115,5 +121,6 @@ export interface Report {
   ceilings: Ceilings | null;
   processor: { call_us: number; submit_300_us: number } | null;
   rows: Row[];
+  starts: Start[];
   seconds: number;
 }

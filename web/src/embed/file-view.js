@@ -26,6 +26,7 @@ export function createFileView(host, { base, initial, onReady, onError }) {
   /** @type {Promise<ArrayBuffer> | null} */
   let bytes = null;
   let number = 0;
+  let waiting = false;
   let isDark = false;
 
   const model = createModel(
@@ -47,6 +48,8 @@ export function createFileView(host, { base, initial, onReady, onError }) {
   function start() {
     if (runtime) return runtime;
     runtime = acquireRuntime(model, base);
+    // When Python did not start, another try begins anew.
+    runtime.ready.catch(() => (runtime = viewer = null));
     const { signal } = ending;
     runtime.addEventListener('progress', (event) => tell(/** @type {CustomEvent} */ (event).detail), { signal });
     runtime.addEventListener('renewed', () => bytes && void open(bytes), { signal });
@@ -56,14 +59,14 @@ export function createFileView(host, { base, initial, onReady, onError }) {
 
   /** @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress */
   function tell({ stage, loaded, total }) {
-    if (!view) shell.say('wait', `${STAGES[stage]} …`, '', stage === 'download' && total ? loaded / total : undefined);
+    if (waiting && !view) shell.say('wait', `${STAGES[stage]} …`, '', stage === 'download' && total ? loaded / total : undefined);
   }
 
   /** @param {unknown} error */
   function fail(error) {
     view?.destroy();
     view = null;
-    if (runtime && !runtime.info) runtime = viewer = null; // Python did not start; another try begins anew
+    waiting = false;
     shell.say('bad', 'This cannot be shown.', shortError(error));
     onError(error instanceof Error ? error : new Error(String(error)));
   }
@@ -75,6 +78,7 @@ export function createFileView(host, { base, initial, onReady, onError }) {
   async function open(given) {
     const mine = ++number;
     bytes = given;
+    waiting = true;
     try {
       if (!view) shell.say('wait', 'Starting …');
       const python = start();
@@ -84,9 +88,10 @@ export function createFileView(host, { base, initial, onReady, onError }) {
       if (mine !== number || ending.signal.aborted) return;
       model.set({ info });
       openSource(model, source);
+      waiting = false;
       view ??= mount(shell.content, model);
       shell.setTitle(source.title);
-      shell.say('note', '', [source.note, info.webgpu ? '' : `No WebGPU here, numpy computes instead. ${info.reason}`].join(' ').trim());
+      shell.say('note', '', [source.note, info.webgpu ? '' : `Computed by numpy, without a GPU. ${info.reason}`].join(' ').trim());
       onReady();
     } catch (error) {
       if (mine === number && !ending.signal.aborted) fail(error);

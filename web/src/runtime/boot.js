@@ -1,5 +1,7 @@
 /** Starts Python in the worker: one download of everything that is needed, counted in bytes, then named stages. */
 
+import { bytecodeKey, keepBytecode, restoreBytecode } from './bytecode.js';
+
 /**
  * @typedef {import('../assets.js').Assets} Assets
  * @typedef {'download' | 'python' | 'packages' | 'gpu'} Stage
@@ -18,7 +20,8 @@ const PYODIDE_FILES = [
  * @param {string} base the site's folder, with a slash at the end
  * @param {Assets} assets
  * @param {OnBootProgress} onProgress
- * @returns {Promise<any>} Pyodide with numpy and py_attn installed
+ * @returns {Promise<{ python: any, keep: () => Promise<void> }>} Pyodide with numpy and py_attn installed, and what to
+ *   call once there is time, so that the next visit starts sooner
  */
 export async function bootPython(base, assets, onProgress) {
   const { files, finished } = await downloadAll(assets, onProgress);
@@ -33,7 +36,9 @@ export async function bootPython(base, assets, onProgress) {
     const python = await loading;
     onProgress({ stage: 'packages', loaded: 0, total: 0, name: '' });
     for (const name of WHEELS) python.unpackArchive(await files.get(name), 'wheel');
-    return python;
+    const key = bytecodeKey(await assets.manifest(), [...PYODIDE_FILES.map(({ name }) => name), ...WHEELS]);
+    const restored = await restoreBytecode(python, key);
+    return { python, keep: async () => (restored ? undefined : keepBytecode(python, key)) };
   } finally {
     restore();
   }

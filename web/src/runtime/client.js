@@ -121,7 +121,10 @@ export class Runtime extends EventTarget {
       worker.addEventListener('error', (event) => reject(new Error(event.message || 'The worker could not be started.')));
     });
     const listeners = Comlink.proxy({
-      onProgress: (/** @type {BootProgress} */ progress) => this.#tell('progress', progress),
+      onProgress: (/** @type {BootProgress} */ progress) => {
+        markOnce(`py-attn:${progress.stage}`);
+        this.#tell('progress', progress);
+      },
       onOutput: (/** @type {Line[]} */ lines) => this.#tell('output', lines),
       onLost: (/** @type {string} */ reason) => this.#tell('lost', reason),
     });
@@ -129,6 +132,7 @@ export class Runtime extends EventTarget {
     ready.then(
       (info) => {
         this.info = info;
+        markOnce('py-attn:ready');
         this.#tell('ready', info);
       },
       (error) => error instanceof StoppedError || this.#tell('failed', error),
@@ -152,4 +156,9 @@ export class Runtime extends EventTarget {
       answer.then(resolve, reject).finally(() => this.#waiting.delete(reject));
     });
   }
+}
+
+/** Marks when a stage of the first start began; the profile of a visit is read from these. @param {string} name */
+function markOnce(name) {
+  if (!performance.getEntriesByName(name).length) performance.mark(name);
 }

@@ -19,20 +19,39 @@ import { FLOAT, FLOAT16, groupQueryAttention, multiHeadAttention } from './onnx-
 
 export const version = ort.env.versions.web ?? '';
 
-/** @type {Promise<GPUDevice | null> | undefined} */
-let own;
+const FEATURES = /** @type {GPUFeatureName[]} */ ([
+  'shader-f16',
+  'timestamp-query',
+  'subgroups',
+  'chromium-experimental-subgroup-matrix',
+]);
+const LIMITS = /** @type {const} */ ([
+  'maxBufferSize',
+  'maxStorageBufferBindingSize',
+  'maxStorageBuffersPerShaderStage',
+  'maxComputeWorkgroupStorageSize',
+  'maxComputeInvocationsPerWorkgroup',
+  'maxComputeWorkgroupSizeX',
+  'maxComputeWorkgroupSizeY',
+  'maxComputeWorkgroupSizeZ',
+  'maxComputeWorkgroupsPerDimension',
+]);
+
+/** @type {Promise<GPUDevice> | undefined} */
+let device;
 
 /**
- * Its prefill kernel is wrong on subgroups narrower than 8 (SwiftShader has 4); without the feature it takes another,
- * right way. Elsewhere it makes its device itself.
+ * A device with everything that the library asks for when it makes one itself; that one would go with each session.
+ * Its prefill kernel is wrong on subgroups narrower than 8 (SwiftShader's are of 4); without the feature it takes
+ * another, right way.
  */
-async function deviceWithoutNarrowSubgroups() {
+async function makeDevice() {
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: 'high-performance' });
-  if (!adapter?.features.has('subgroups') || adapter.info.subgroupMinSize >= 8) return null;
-  const limits = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX'];
+  if (!adapter) throw new Error('found no WebGPU adapter');
+  const narrow = adapter.info.subgroupMinSize < 8;
   return adapter.requestDevice({
-    requiredFeatures: /** @type {GPUFeatureName[]} */ (['shader-f16', 'timestamp-query']).filter((name) => adapter.features.has(name)),
-    requiredLimits: Object.fromEntries(limits.map((name) => [name, /** @type {any} */ (adapter.limits)[name]])),
+    requiredFeatures: FEATURES.filter((name) => adapter.features.has(name) && !(narrow && name.includes('subgroup'))),
+    requiredLimits: Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]])),
   });
 }
 
@@ -49,12 +68,8 @@ export async function run({ workload, sets, rows, seconds, f16 }) {
   ort.env.logLevel = 'error';
   const type = half ? FLOAT16 : FLOAT;
   const bytes = workload.kind === 'decode' ? groupQueryAttention(workload, type) : multiHeadAttention(workload, type);
-  own ??= deviceWithoutNarrowSubgroups();
-  const device = await own;
-  const provider = { name: 'webgpu', ...(device ? { device } : {}) };
-  const session = await ort.InferenceSession.create(bytes, { executionProviders: [/** @type {any} */ (provider)] });
-  // Its own device comes and goes with its sessions.
-  const gpu = device ?? /** @type {GPUDevice} */ (await ort.env.webgpu.device);
+  const gpu = await (device ??= makeDevice());
+  const session = await ort.InferenceSession.create(bytes, { executionProviders: [{ name: 'webgpu', device: gpu }] });
   const bound = Array.from({ length: sets }, (_, n) => bind(gpu, workload, n, half));
   try {
     const call = (/** @type {number} */ n) => {

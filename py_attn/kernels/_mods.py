@@ -1,0 +1,75 @@
+"""Traced score_mods, mask_mods and prob_mods as kernels take them: WGSL, and tensors to look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from py_attn.gpu.device import Device
+from py_attn.gpu.shader import Binding
+from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
+
+# First elements of the tensors that score_mod and mask_mod look things up in.
+MAX_CAPTURED = 4
+MOD_PARAMS = {"captured_first": "vec4<u32>"}
+
+
+@dataclass(slots=True)
+class Mods:
+    """A traced score_mod and mask_mod: their WGSL and the tensors they look things up in."""
+
+    wgsl: str = ""
+    has_score_mod: bool = False
+    has_mask_mod: bool = False
+    has_prob_mod: bool = False
+    tensors: Sequence[Tensor] = ()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The tensors' dtypes."""
+        return tuple(tensor.dtype for tensor in self.tensors)
+
+    def constants(self) -> dict[str, object]:
+        """Template variables of lib/mods.wgsl and lib/score.wgsl."""
+        return {
+            "mods": self.wgsl,
+            "has_score_mod": self.has_score_mod,
+            "has_mask_mod": self.has_mask_mod,
+            "has_prob_mod": self.has_prob_mod,
+            "captured": self.captured,
+        }
+
+    def bindings(self) -> list[Binding]:
+        """How a kernel declares the tensors: captured_0, captured_1, …"""
+        words = {"float32": "f32", "int32": "i32", "uint32": "i32"}
+        return [Binding(f"captured_{n}", words.get(dtype, "u32")) for n, dtype in enumerate(self.captured)]
+
+
+def trace_mods(
+    score_mod: object, mask_mod: object, device: Device, *, prob_mod: object = None, slope: bool = False
+) -> Mods:
+    """Trace the functions, and check the tensors they look things up in.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a function cannot be traced, or uses more than four tensors or one of another device.
+    """
+    tensors: list[Tensor] = []
+    wgsl = "" if score_mod is None else trace_score_mod(score_mod, tensors, gradient=slope)
+    wgsl += "" if mask_mod is None else trace_mask_mod(mask_mod, tensors)
+    wgsl += "" if prob_mod is None else trace_prob_mod(prob_mod, tensors)
+    if len(tensors) > MAX_CAPTURED:
+        raise ValueError(
+            f"score_mod: expected at most {MAX_CAPTURED} tensors with those of mask_mod, got {len(tensors)}"
+        )
+    for tensor in tensors:
+        as_tensor("score_mod", tensor, device)
+    return Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, tuple(tensors))
+
+
+def mod_params(mods: Mods, firsts: dict[str, int]) -> dict[str, object]:
+    """Values of ``MOD_PARAMS``."""
+    found = [firsts[f"captured_{n}"] for n in range(len(mods.tensors))]
+    return {"captured_first": found + [0] * (MAX_CAPTURED - len(found))}

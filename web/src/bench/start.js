@@ -1,0 +1,57 @@
+/** How long the main page takes to its first map, in a frame of this page: once with nothing kept, once again. */
+
+import { ASSET_CACHE } from '../assets.js';
+import { BYTECODE_CACHE } from '../runtime/bytecode.js';
+
+/** @typedef {import('./types').Start} Start */
+
+const TIMEOUT_MS = 90_000;
+/** The page keeps compiled modules some seconds after its first maps. */
+const KEPT_MS = 15_000;
+const LAST = 'py-attn:first-map';
+const PREFIX = 'py-attn:';
+
+/**
+ * @param {HTMLElement} place where the frame is shown meanwhile
+ * @param {'first' | 'repeated'} visit
+ * @returns {Promise<Start>}
+ */
+export async function measureStart(place, visit) {
+  if (visit === 'first') for (const name of [ASSET_CACHE, BYTECODE_CACHE]) await caches.delete(name);
+  const card = /** @type {HTMLElement} */ (place.closest('section'));
+  card.hidden = false;
+  const frame = document.createElement('iframe');
+  frame.title = 'The page, starting';
+  frame.src = new URL('.', document.baseURI).href;
+  place.replaceChildren(frame);
+  try {
+    const marks = await marksOf(frame);
+    if (visit === 'first') await bytecodeKept();
+    return { visit, marks };
+  } finally {
+    place.replaceChildren();
+  }
+}
+
+/** @param {HTMLIFrameElement} frame @returns {Promise<Record<string, number>>} */
+async function marksOf(frame) {
+  const end = performance.now() + TIMEOUT_MS;
+  while (performance.now() < end) {
+    await new Promise((done) => setTimeout(done, 50));
+    const entries = frame.contentWindow?.performance.getEntriesByType('mark') ?? [];
+    const found = Object.fromEntries(
+      entries.filter(({ name }) => name.startsWith(PREFIX)).map(({ name, startTime }) => [name.slice(PREFIX.length), startTime]),
+    );
+    if (LAST.slice(PREFIX.length) in found) return found;
+  }
+  throw new Error(`the page showed no map within ${TIMEOUT_MS / 1000} s`);
+}
+
+/** Waits until the next visit will find compiled modules, or has waited long enough. */
+async function bytecodeKept() {
+  const end = performance.now() + KEPT_MS;
+  while (performance.now() < end) {
+    if ((await (await caches.open(BYTECODE_CACHE)).keys()).length) return;
+    await new Promise((done) => setTimeout(done, 200));
+  }
+}
