@@ -106,9 +106,9 @@ export async function runBench(runtime, options, listener) {
  * @param {import('../runtime/client.js').Runtime} runtime
  * @param {Row} row @param {Report} report @param {import('./options.js').Options} options
  */
-async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall }) {
+async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall, tune }) {
   try {
-    const given = { variant, tile, splits, naive, wall, samples: true };
+    const given = { variant, tile, splits, naive, wall, tune, samples: true };
     row.ours = await ask(runtime, 'measure', row.workload.name, report.size, given);
   } catch (error) {
     row.failed = /** @type {Error} */ (error).message.split('\n').at(-1);
