@@ -91,8 +91,12 @@ export async function runBench(runtime, options, listener) {
   if (options.starts) {
     for (const visit of /** @type {const} */ (['first', 'repeated'])) {
       listener.step(`Start of the page, ${visit} visit`, steps - 1, steps);
-      starts.push(await listener.openPage(visit));
-      listener.line('start', starts[starts.length - 1]);
+      try {
+        starts.push(await listener.openPage(visit));
+        listener.line('start', starts[starts.length - 1]);
+      } catch (error) {
+        listener.line('error', { message: /** @type {Error} */ (error).message });
+      }
       listener.changed(report);
     }
   }
