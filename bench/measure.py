@@ -28,7 +28,14 @@ _TUNE_S = 4.0
 
 async def ceilings() -> dict[str, Any]:
     """The adapter's ceilings."""
-    return await _ceilings.ceilings(pa.default_device())
+    return await _ceilings.ceilings(_device())
+
+
+def _device() -> pa.Device:
+    """The page's device, which measures no tiles while nobody calls: the peers' turns are such moments."""
+    device = pa.default_device()
+    device.autotune = False
+    return device
 
 
 def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
@@ -56,7 +63,7 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
         ``ok``, ``sets``, ``tuned`` (what the device measured to choose its tiles), and ``expected`` (rows of
         the reference, for the peers).
     """
-    device = pa.default_device()
+    device = _device()
     (workload,) = workloads(size, [name])
     asked = Options(options.get("variant") or "", options.get("splits"))
     with _tile_replaced(options.get("tile")):
