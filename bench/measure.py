@@ -23,11 +23,19 @@ from py_attn.kernels import attention as _attention
 _ULPS = 4 * float(np.finfo(np.float32).eps)
 #: What quantised caches lose: relative mean square error of the output that is still right.
 _QUANTISED_LOSS = 0.04
+_TUNE_S = 4.0
 
 
 async def ceilings() -> dict[str, Any]:
     """The adapter's ceilings."""
-    return await _ceilings.ceilings(pa.default_device())
+    return await _ceilings.ceilings(_device())
+
+
+def _device() -> pa.Device:
+    """The page's device, which measures no tiles while nobody calls: the peers' turns are such moments."""
+    device = pa.default_device()
+    device.autotune = False
+    return device
 
 
 def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
@@ -43,17 +51,19 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
     Parameters
     ----------
     options : dict
-        ``variant``; ``tile``: fields of the tile to replace, as JSON; ``splits``; ``naive``, ``wall``,
-        ``samples``: whether to time the naive kernel, measure wall times, and give the reference's rows.
+        ``variant``; ``tile``: fields of the tile to replace, as JSON; ``splits``; ``tune``, ``naive``,
+        ``wall``, ``samples``: whether to let the device choose its tiles, time the naive kernel, measure
+        wall times, and give the reference's rows.
 
     Returns
     -------
     dict
         ``gpu_us`` with quartiles, ``rate`` (TFLOP/s, or GB/s of the cache for decode), ``naive_us``,
         ``wall`` {"alone_us", "row_us"}, ``replay`` likewise for a recorded program, ``error``, ``bound``,
-        ``ok``, ``sets``, and ``expected`` (rows of the reference, for the peers).
+        ``ok``, ``sets``, ``tuned`` (what the device measured to choose its tiles), and ``expected`` (rows of
+        the reference, for the peers).
     """
-    device = pa.default_device()
+    device = _device()
     (workload,) = workloads(size, [name])
     asked = Options(options.get("variant") or "", options.get("splits"))
     with _tile_replaced(options.get("tile")):
@@ -62,12 +72,14 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
         await device.synchronize()
         made = time.perf_counter()
         try:
+            tuned = await _tune(run, options)
             check = await run.check()
             checked = time.perf_counter()
             result = {
                 **_verdict(workload, check),
                 "name": name,
                 "sets": run.sets,
+                "tuned": tuned,
                 "make_s": made - begun,
                 "check_s": checked - made,
                 **await _times(run, options),
@@ -79,6 +91,17 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
             run.destroy()
             await device.synchronize()
     return result
+
+
+async def _tune(run: Run, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Let the device choose its tiles now, so that it does not do so between two timed passes."""
+    device = run.device
+    device.autotune = not options.get("tile") and options.get("tune", True)
+    if device.info.software or not device.autotune:
+        return []
+    run.call(0)
+    await device.synchronize()
+    return [dataclasses.asdict(measured) for measured in await device.tune(_TUNE_S)]
 
 
 async def _times(run: Run, options: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,13 @@ import pytest
 
 import py_attn as pa
 from bench.clocks import gpu_time, wall_time
-from bench.measure import listed
+from bench.measure import _tune, listed
 from bench.numbers import block, filled, numbers
 from bench.runs import Options, Run
 from bench.workloads import FULL, SMALL, workloads
+from py_attn.gpu.device import request_device
 from scripts.bench import remark
+from tests.recording_bridge import RecordingBridge
 
 ROOT = Path(__file__).parent.parent
 
@@ -119,6 +121,18 @@ def test_every_workload_records(device, bridge, name):
     sample = asyncio.run(gpu_time(device, run.call, calls=2))
     assert (sample.gpu_us, sample.timestamps) == (5.0, False)  # two calls in the 10 of the fake clock
     run.destroy()
+
+
+def test_tiles_are_chosen_before_anything_is_timed(bridge):  # the fixture restores the default device
+    device = asyncio.run(request_device(RecordingBridge(software=False, subgroup_size=32)))
+    (workload,) = workloads("small", ["minilm"])
+    run = Run(device, workload, Options())
+    found = asyncio.run(_tune(run, {}))
+    assert [set(measured) for measured in found] == [{"key", "choice", "us"}]
+    assert device.autotune
+    assert asyncio.run(_tune(run, {"tile": '{"rows": 2}'})) == []
+    assert asyncio.run(_tune(run, {"tune": False})) == []
+    assert not device.autotune
 
 
 def test_wall_time_counts_each_call():

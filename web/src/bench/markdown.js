@@ -50,7 +50,7 @@ export function summary(report) {
   const slowest = report.rows.flatMap(({ workload, ours }) =>
     ours?.naive_us ? [{ title: workload.title, ratio: ours.naive_us / ours.gpu_us }] : [],
   ).sort((a, b) => a.ratio - b.ratio)[0];
-  if (slowest) lines.push(`at least ${formatFigure(slowest.ratio)} × the speed of the naive kernel (${slowest.title})`);
+  if (slowest) lines.push(`At least ${formatFigure(slowest.ratio)} × the speed of the naive kernel (${slowest.title})`);
   return lines;
 }
 

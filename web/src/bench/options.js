@@ -1,6 +1,6 @@
 /**
  * What the page's address may ask for: `?only=minilm,decode` (names of workloads), `?size=small|full`, `?peers=0`,
- * `?naive=0`, `?wall=0`, `?variant=tiled`, `?tile={"rows":8}` (fields to replace in every tile that is chosen),
+ * `?naive=0`, `?wall=0`, `?tune=0`, `?variant=tiled`, `?tile={"rows":8}` (fields to replace in every tile that is chosen),
  * `?splits=64` (of decode), `?starts=0` or `1` (the start of the main page; on unless `only` is given), `?report=URL` (lines are POSTed there, DONE is the last; starts at once), `?start`.
  */
 
@@ -14,6 +14,7 @@ export function readOptions(search) {
     peers: asked.get('peers') === '0' ? [] : asked.get('peers')?.split(',').filter((name) => name !== '1') ?? null,
     naive: asked.get('naive') !== '0',
     wall: asked.get('wall') !== '0',
+    tune: asked.get('tune') !== '0',
     variant: asked.get('variant') ?? '',
     tile: asked.get('tile') ?? '',
     splits: asked.get('splits') ? Number(asked.get('splits')) : null,

@@ -91,8 +91,12 @@ export async function runBench(runtime, options, listener) {
   if (options.starts) {
     for (const visit of /** @type {const} */ (['first', 'repeated'])) {
       listener.step(`Start of the page, ${visit} visit`, steps - 1, steps);
-      starts.push(await listener.openPage(visit));
-      listener.line('start', starts[starts.length - 1]);
+      try {
+        starts.push(await listener.openPage(visit));
+        listener.line('start', starts[starts.length - 1]);
+      } catch (error) {
+        listener.line('error', { message: /** @type {Error} */ (error).message });
+      }
       listener.changed(report);
     }
   }
@@ -106,9 +110,9 @@ export async function runBench(runtime, options, listener) {
  * @param {import('../runtime/client.js').Runtime} runtime
  * @param {Row} row @param {Report} report @param {import('./options.js').Options} options
  */
-async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall }) {
+async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall, tune }) {
   try {
-    const given = { variant, tile, splits, naive, wall, samples: true };
+    const given = { variant, tile, splits, naive, wall, tune, samples: true };
     row.ours = await ask(runtime, 'measure', row.workload.name, report.size, given);
   } catch (error) {
     row.failed = /** @type {Error} */ (error).message.split('\n').at(-1);

@@ -49,6 +49,7 @@ export interface Ours {
   ok: boolean;
   error_is: 'absolute' | 'relative';
   sets: number;
+  tuned: { key: string; choice: string; us: Record<string, number> }[];
   make_s: number;
   check_s: number;
   expected?: number[][];

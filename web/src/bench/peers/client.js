@@ -13,6 +13,8 @@ export const PEERS = ['onnxruntime-web', 'jax-js'];
 /** @type {Record<string, number>} */
 const TOLERANCE = { float32: 2e-5, float16: 1e-2 };
 const TIMEOUT_MS = 90_000;
+/** Larger inputs and outputs are ours alone: what runs out of memory may take the browser's GPU process with it. */
+const MOST_BYTES = 700e6;
 
 export class Peers {
   /** @type {Map<string, [Worker, Comlink.Remote<import('./worker.js').PeerWorker>]>} */
@@ -33,7 +35,7 @@ export class Peers {
    */
   async run(name, workload, ours, options) {
     try {
-      if (!ours.expected || !ours.rows) return null;
+      if (!ours.expected || !ours.rows || bytesOf(workload) > MOST_BYTES) return null;
       if (!(await this.#ask(name, (remote) => remote.supports(name, workload)))) return null;
       const task = { workload, sets: Math.min(ours.sets, 4), rows: ours.rows, ...options };
       const { wall, got } = await this.#ask(name, (remote) => remote.run(name, task));
@@ -97,4 +99,9 @@ function difference(got, expected) {
     }),
   );
   return { error, largest };
+}
+
+/** Bytes of a workload's inputs and outputs. @param {Workload} workload */
+function bytesOf({ bytes, batch, heads, kv_heads, queries, keys, head_dim }) {
+  return bytes ?? 8 * batch * head_dim * (heads * queries + kv_heads * keys);
 }

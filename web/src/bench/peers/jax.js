@@ -14,10 +14,13 @@ import { pick } from './rows.js';
 export const version = '0.1.25';
 /** Every call's result is kept until the wait. */
 const MOST_CALLS = 24;
+/** It holds all scores in one buffer, which WebGPU limits. */
+const MOST_SCORE_BYTES = 2 ** 31;
 
 /** Whether this peer has the operation. @param {Workload} workload */
 export function supports(workload) {
-  return workload.kind === 'attention' && workload.dtype === 'float32';
+  const { kind, dtype, batch, heads, queries, keys } = workload;
+  return kind === 'attention' && dtype === 'float32' && 4 * batch * heads * queries * keys <= MOST_SCORE_BYTES;
 }
 
 /** @param {PeerTask} task @returns {Promise<PeerResult>} */
