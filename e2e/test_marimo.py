@@ -19,9 +19,19 @@ app = marimo.App()
 
 @app.cell
 def _():
+    import marimo as mo
+
+    again = mo.ui.number(start=0, stop=100, label="again")
+    again
+    return again, mo
+
+
+@app.cell
+def _(again, mo):
+    again.value  # a new number makes a new view
+
     import time
 
-    import marimo as mo
     import numpy as np
 
     import py_attn as pa
@@ -31,7 +41,7 @@ def _():
     q, k, v = (rng.standard_normal((2, 1, 4, 48, 32)).astype("float32") for _ in range(3))
     view = mo.ui.anywidget(AttentionView(q, k, v, causal=True, title="Live"))
     view
-    return k, mo, np, pa, q, time, v, view
+    return k, np, pa, q, time, v, view
 
 
 @app.cell
@@ -57,6 +67,13 @@ def _(mo, view):
 if __name__ == "__main__":
     app.run()
 """
+
+
+#: What all views of a document share in web/src/embed/link.js.
+ONE_OF_EACH = """() => {
+    const { links, devices } = globalThis[Symbol.for('py-attn.page')];
+    return links.size === 1 && devices.size === 1;
+}"""
 
 
 @pytest.fixture(params=["run", "edit"])
@@ -92,3 +109,13 @@ def test_a_kernel_without_a_gpu_computes_on_the_viewers(
     page.locator("[data-shown$='/1/2']").first.wait_for()
     expect(page.get_by_text("looking at layer 1, head 2").first).to_be_visible()
     page.screenshot(path=artifacts / f"marimo-{mode}.png")
+
+    # cells that run again leave nothing behind
+    for number in range(1, 11):
+        field = page.get_by_role("textbox", name="again")
+        field.fill(str(number))
+        field.press("Enter")
+        expect(page.get_by_text("looking at layer 0, head 0").first).to_be_visible()
+        page.get_by_role("gridcell", name="Layer 1, head 2", exact=True).first.click()
+        expect(page.get_by_text("looking at layer 0, head 1").first).to_be_visible()
+    page.wait_for_function(ONE_OF_EACH)

@@ -40,8 +40,6 @@ export function createShell(host, { onTheme }) {
     isDark = now;
     apply();
   });
-  /** @type {string} */
-  let picture = '';
 
   return {
     content,
@@ -77,15 +75,15 @@ export function createShell(host, { onTheme }) {
 
     /** A picture in the place of the view; null takes it away. @param {Uint8Array<ArrayBuffer> | null} png @param {string} text what it shows */
     showStill(png, text) {
-      URL.revokeObjectURL(picture);
-      picture = png?.length ? URL.createObjectURL(new Blob([png], { type: 'image/png' })) : '';
+      const picture = png?.length ? URL.createObjectURL(new Blob([png], { type: 'image/png' })) : '';
+      // Not earlier: a picture that is taken away while it loads would be an error in the console.
+      const loaded = () => URL.revokeObjectURL(picture);
       still.hidden = !picture;
-      fill(still, picture && h('figure', { class: 'card' }, h('img', { src: picture, alt: text }), h('figcaption', null, text)));
+      fill(still, picture && h('figure', { class: 'card' }, h('img', { src: picture, alt: text, onload: loaded, onerror: loaded }), h('figcaption', null, text)));
     },
 
     destroy() {
       unfollow();
-      URL.revokeObjectURL(picture);
       shadow.replaceChildren();
     },
   };
