@@ -211,16 +211,20 @@ class Device:
 
     def _release(self, storage: Storage) -> None:
         self._allocated -= storage.nbytes
-        # Recorded work may still use the buffer; it goes once that is on its way.
-        if self._pending.dispatches:
+        # Recorded work may still use the buffer. What comes after it may have it at once, as the queue keeps
+        # the order and an upload sends on what was recorded; only to be destroyed it waits for that.
+        if self._pending.dispatches and not self._has_room(storage):
             self._released.append(storage)
         else:
             self._recycle(storage)
 
+    def _has_room(self, storage: Storage) -> bool:
+        return self._pool_bytes + storage.nbytes <= _POOL_BYTES
+
     def _recycle(self, storage: Storage) -> None:
         if self.lost:
             return
-        if self._pool_bytes + storage.nbytes <= _POOL_BYTES:
+        if self._has_room(storage):
             self._pool.setdefault(storage.nbytes, []).append(storage.handle)
             self._pool_bytes += storage.nbytes
         else:
