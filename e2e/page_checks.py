@@ -258,6 +258,8 @@ async def check_weights(case):
         query, key, value = inputs.tensors
         shared = {**inputs.shared, **inputs.kernel}
         lse = pa.attention(query, key, value, **shared, return_lse=True)[1]
+        # The LSE has them; nothing else needs them.
+        shared.pop("sinks", None)
         shown = dict(case["show"])
         rows, columns = (slice(*shown.pop(name, [None])) for name in ("rows", "columns"))
         gradient = shown.pop("gradient", False)
@@ -280,7 +282,8 @@ async def check_weights(case):
         # From query, key and LSE as the kernel does it: exp(score - lse).
         options = {**keywords, "compute_dtype": compute}
         row_lse = pa.reference.attention(q, k, k, **options, return_lse=True)[1][..., None]
-        full = np.exp(scores_of(q, k, keywords, compute) - np.where(np.isneginf(row_lse), 0, row_lse))
+        scores = scores_of(q, k, {n: x for n, x in keywords.items() if n != "sinks"}, compute)
+        full = np.exp(scores - np.where(np.isneginf(row_lse), 0, row_lse))
         pool = shown.get("pool", "max")
         if gradient:
             v = np.repeat(inputs.arrays[2].astype(compute), q.shape[1] // k.shape[1], axis=1)
