@@ -65,6 +65,8 @@ RUN = """async ([source, milliseconds]) => {
 def wait_until_ready(page: Page) -> dict[str, Any]:
     """Wait for `window.pyAttn.ready` and give what it resolves to."""
     page.set_default_timeout(READY_TIMEOUT_S * 1000)
+    # A page that is just loading again has run no script yet.
+    page.wait_for_function("() => window.pyAttn !== undefined")
     info: dict[str, Any] = page.evaluate("() => window.pyAttn.ready")
     page.set_default_timeout(30_000)
     return info
