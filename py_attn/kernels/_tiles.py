@@ -76,6 +76,10 @@ class Tile:
             and self.ty <= limits["maxComputeWorkgroupSizeY"]
         )
 
+    def too_tall(self, rows: int) -> bool:
+        """Whether at least half of it would stand empty above ``rows``."""
+        return self.queries > 8 and self.queries >= 2 * rows
+
     def registers(self, scores: int, sums4: Sequence[int]) -> int:
         """Registers of one invocation's scores and outputs, in vec4s."""
         return self.rows * (scores * self.keys // (4 * self.tx) + sum(-(-n // self.tx) for n in sums4))
@@ -106,18 +110,17 @@ CANDIDATES: Mapping[str, Tile] = {
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
 # with one store each) and gains nothing from large tiles.
 SOFTWARE = (Tile(4, 8, 4, 16, 4, 8), Tile(4, 4, 4, 16, 2, 4), Tile(4, 2, 4, 16, 2, 4))
-# Registers for scores and outputs, in vec4s; beyond this compilers spill.
-_MAX_REGISTERS = 40
-# Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
-_BUSY_WORKGROUPS = 128
-
-
+# The limits that Tile.fits looks at.
 _LIMITS = (
     "maxComputeWorkgroupStorageSize",
     "maxComputeInvocationsPerWorkgroup",
     "maxComputeWorkgroupSizeX",
     "maxComputeWorkgroupSizeY",
 )
+# Registers for scores and outputs, in vec4s; beyond this compilers spill.
+_MAX_REGISTERS = 40
+# Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
+_BUSY_WORKGROUPS = 128
 
 
 def tiles_for(
@@ -192,8 +195,7 @@ def choose_tile(rows: int, heads: int, tiles: Sequence[Tile]) -> Tile | None:
         From :func:`tiles_for`.
     """
     for tile in tiles:
-        too_tall = tile.queries > 8 and tile.queries >= 2 * rows
         too_few = tile.queries > 32 and heads * -(-rows // tile.queries) < _BUSY_WORKGROUPS
-        if not too_tall and not too_few:
+        if not tile.too_tall(rows) and not too_few:
             return tile
     return tiles[-1] if tiles else None

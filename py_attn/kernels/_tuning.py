@@ -96,8 +96,7 @@ def _named(name: str, kind: _Class, info: AdapterInfo) -> Choice | None:
         return None
     d4, dv4 = pad4(kind.head_dim) // 4, pad4(kind.value_head_dim) // 4
     fitting = tile in tiles_for(d4, dv4, info.limits, subgroups, info.software)
-    too_tall = tile.queries > 8 and tile.queries >= 2 * kind.queries
-    return (variant, tile) if fitting and not too_tall else None
+    return (variant, tile) if fitting and not tile.too_tall(kind.queries) else None
 
 
 def _ways(kind: _Class, device: Device, static: Choice, record: Record) -> dict[str, Callable[[], object]]:
