@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from e2e.error_ratios import error_ratios, pytest_terminal_summary  # noqa: F401 - pytest looks for them here
-from e2e.lab import Lab, wait_until_ready
+from e2e.lab import Lab, wait_for_maps, wait_until_ready
 from scripts.browser import browser_flags, find_browser
 from scripts.build import build
 from scripts.serve import HOST, serving
@@ -112,5 +112,20 @@ def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
     # The page's own first maps share the device; checks that count its memory want them done.
     page.wait_for_selector("[data-painted]", state="attached", timeout=60_000)
     yield Lab(page, info)
+    context.close()
+    watch.check()
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Browser, site_url: str) -> Iterator[Page]:
+    """One page for all tests of a module, on the sample, with the light theme."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    watch = Watch()
+    watch.attach(context)
+    page = context.new_page()
+    page.goto(site_url)
+    wait_until_ready(page)
+    wait_for_maps(page, 1)
+    yield page
     context.close()
     watch.check()

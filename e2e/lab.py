@@ -70,3 +70,8 @@ def wait_until_ready(page: Page) -> dict[str, Any]:
     info: dict[str, Any] = page.evaluate("() => window.pyAttn.ready")
     page.set_default_timeout(30_000)
     return info
+
+
+def wait_for_maps(page: Page, source: int) -> None:
+    """Until all thumbnails of the page's n-th source are painted."""
+    page.wait_for_selector(f'#overview[data-painted="{source}"]', timeout=60_000)

@@ -5,31 +5,10 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import Watch
-from e2e.lab import wait_until_ready
+from e2e.lab import wait_for_maps
 from e2e.main_thread import longest_task
 
 TOKENS = 20  # of the sample
-
-
-@pytest.fixture(scope="module")
-def shown(browser, site_url):
-    """One page for all panels, on the sample, with the light theme."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    watch = Watch()
-    watch.attach(context)
-    page = context.new_page()
-    page.goto(site_url)
-    wait_until_ready(page)
-    wait_for_maps(page, 1)
-    yield page
-    context.close()
-    watch.check()
-
-
-def wait_for_maps(page, source):
-    """Until all thumbnails of the page's n-th source are painted."""
-    page.wait_for_selector(f'#overview[data-painted="{source}"]', timeout=60_000)
 
 
 def open_synthetic(page, **fields):

@@ -3,9 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import Watch
-from e2e.lab import wait_until_ready
-from e2e.test_page import open_synthetic, wait_for_maps, weight_shown
+from e2e.lab import wait_for_maps
+from e2e.test_page import open_synthetic, weight_shown
 
 WEIGHT = """
 import io, js
@@ -15,20 +14,6 @@ layer = load_sample((await reply.arrayBuffer()).to_bytes()).layers[5]
 arrays = [np.asarray(x, float) for x in (layer.query, layer.key, layer.value)]
 {body}
 """
-
-
-@pytest.fixture(scope="module")
-def shown(browser, site_url):
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    watch = Watch()
-    watch.attach(context)
-    page = context.new_page()
-    page.goto(site_url)
-    wait_until_ready(page)
-    wait_for_maps(page, 1)
-    yield page
-    context.close()
-    watch.check()
 
 
 def exact(page, body):
