@@ -3,7 +3,8 @@
 import { mountApp } from './app.js';
 import { Runtime } from './runtime/client.js';
 
-const runtime = new Runtime(document.baseURI.replace(/[#?].*$/u, ''));
+const profile = new URLSearchParams(location.search).has('profile');
+const runtime = new Runtime(document.baseURI.replace(/[#?].*$/u, ''), { profile });
 
 const door = {
   /** A promise of what there is: adapter, features, software, versions. */
@@ -12,6 +13,8 @@ const door = {
   },
   /** Runs Python in the worker; resolves with its last expression. @param {string} source */
   run: (source) => runtime.run(source),
+  /** What the start consisted of. */
+  profile: () => runtime.profile(),
 };
 Object.assign(window, { pyAttn: door });
 

@@ -6,6 +6,7 @@ import { createBridge, whyNoWebGPU } from './bridge.js';
 import { createNotes } from './notes.js';
 import { bootPython } from './runtime/boot.js';
 import { createOutput } from './runtime/output.js';
+import { keepImport, readProfile, timed } from './runtime/profile.js';
 
 /**
  * @typedef {{ adapter: string, features: string[], software: boolean, versions: Record<string, string>,
@@ -28,6 +29,8 @@ let lastNumber = 0;
 let assets;
 /** @type {ReturnType<typeof createOutput>} */
 let output;
+/** Imported one by one, so that the profile of a start says what each takes. */
+const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
 /** By then the first maps are there. */
 const KEEP_AFTER_MS = 6000;
 
@@ -35,16 +38,18 @@ const worker = {
   /**
    * @param {string} base the site's folder
    * @param {Listeners} listeners
+   * @param {boolean} profile
    * @returns {Promise<Info>}
    */
-  async boot(base, { onProgress, onOutput, onLost }) {
+  async boot(base, { onProgress, onOutput, onLost }, profile) {
     assets = createAssets(base);
     output = createOutput(onOutput);
-    const booted = await bootPython(base, assets, onProgress);
+    const booted = await bootPython(base, assets, onProgress, profile);
     python = booted.python;
     python.setStdout({ batched: (/** @type {string} */ text) => output.print('out', text) });
-    python.setStderr({ batched: (/** @type {string} */ text) => output.print('err', text) });
+    python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
     installBridge(onLost);
+    for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
     viewer = python.pyimport('py_attn.viewer').Viewer();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
     setTimeout(booted.keep, KEEP_AFTER_MS);
@@ -90,7 +95,7 @@ const worker = {
     try {
       const asked = number === undefined ? viewer : fileViewers.get(number);
       if (!asked) throw new Error('this view is gone');
-      const result = toPlain(await asked.call(method, given, progress));
+      const result = await timed(`call ${method}`, async () => toPlain(await asked.call(method, given, progress)));
       return Comlink.transfer(result, transferables(result));
     } catch (error) {
       throw pythonError(error);
@@ -118,6 +123,11 @@ const worker = {
   async closeFileViewer(number) {
     fileViewers.get(number)?.destroy();
     fileViewers.delete(number);
+  },
+
+  /** When what happened here, for the bench. */
+  async profile() {
+    return readProfile();
   },
 
   /** Stops downloads. @param {string[]} names */

@@ -70,6 +70,7 @@ async function start() {
       },
       changed: show,
       line: reporter.line,
+      text: reporter.text,
       openPage: (visit) => measureStart(page.frame, visit),
     });
     say(`Done in ${Math.round(report.seconds)} s.`);
@@ -114,6 +115,8 @@ function createReporter(url) {
   return {
     /** @param {string} type @param {object} content */
     line: (type, content) => post(JSON.stringify({ type, ...content })),
+    /** @param {string} line to be read by people */
+    text: (line) => post(line),
     async done() {
       post('DONE');
       await last;

@@ -1,7 +1,7 @@
 /**
  * What the page's address may ask for: `?only=minilm,decode` (names of workloads), `?size=small|full`, `?peers=0`,
  * `?naive=0`, `?wall=0`, `?tune=0`, `?variant=tiled`, `?tile={"rows":8}` (fields to replace in every tile that is chosen),
- * `?splits=64` (of decode), `?starts=0` or `1` (the start of the main page; on unless `only` is given), `?report=URL` (lines are POSTed there, DONE is the last; starts at once), `?start`.
+ * `?splits=64` (of decode), `?starts=N` (how often the start of the main page is measured; once unless `only` is given; `?only=none&starts=5` measures nothing else), `?report=URL` (lines are POSTed there, DONE is the last; starts at once), `?start`.
  */
 
 /** @param {string} search */
@@ -18,7 +18,8 @@ export function readOptions(search) {
     variant: asked.get('variant') ?? '',
     tile: asked.get('tile') ?? '',
     splits: asked.get('splits') ? Number(asked.get('splits')) : null,
-    starts: asked.has('starts') ? asked.get('starts') !== '0' : !asked.get('only'),
+    starts: asked.has('starts') ? Number(asked.get('starts')) || 0 : Number(!asked.get('only')),
+    nothingElse: asked.get('only') === 'none',
     report: asked.get('report'),
     start: asked.has('report') || asked.has('start'),
     given: Object.fromEntries([...asked].filter(([name]) => name !== 'report')),

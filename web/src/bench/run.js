@@ -3,13 +3,15 @@
 import { judge } from './goals.js';
 import { PEERS, Peers } from './peers/client.js';
 import { ask, installBench } from './python.js';
+import { describeMedians, describeStart } from './start-text.js';
 
 /**
  * @typedef {import('./types').Report} Report
  * @typedef {import('./types').Row} Row
  * @typedef {import('./types').Workload} Workload
  * @typedef {{ step(text: string, done: number, of: number): void, changed(report: Report): void,
- *   line(kind: string, content: object): void, openPage(visit: 'first' | 'repeated'): Promise<import('./types').Start> }} Listener
+ *   line(kind: string, content: object): void, text(line: string): void,
+ *   openPage(visit: import('./types').Visit): Promise<import('./types').Start> }} Listener
  */
 
 /**
@@ -38,6 +40,11 @@ export async function runBench(runtime, options, listener) {
     starts: [],
     seconds: 0,
   };
+  if (options.nothingElse) {
+    listener.changed(report); // a frame that is not shown has no width, and shows no map
+    await measureStarts(report, options.starts, listener);
+    return report;
+  }
   await installBench(runtime);
   /** @type {Workload[]} */
   const workloads = await ask(runtime, 'listed', report.size, options.only);
@@ -88,22 +95,33 @@ export async function runBench(runtime, options, listener) {
   } finally {
     peers.stopAll();
   }
-  if (options.starts) {
-    for (const visit of /** @type {const} */ (['first', 'repeated'])) {
-      listener.step(`Start of the page, ${visit} visit`, steps - 1, steps);
-      try {
-        starts.push(await listener.openPage(visit));
-        listener.line('start', starts[starts.length - 1]);
-      } catch (error) {
-        listener.line('error', { message: /** @type {Error} */ (error).message });
-      }
-      listener.changed(report);
-    }
-  }
+  await measureStarts(report, options.starts, listener);
   report.seconds = (performance.now() - begun) / 1000;
   listener.step('Done', steps, steps);
   listener.changed(report);
   return report;
+}
+
+/**
+ * Pairs of a first and a repeated visit; after several of them one more that also lists what Python imports.
+ * @param {Report} report @param {number} pairs @param {Listener} listener
+ */
+async function measureStarts({ starts, ...report }, pairs, listener) {
+  const visits = Array.from({ length: pairs }, () => /** @type {const} */ (['first', 'repeated'])).flat();
+  const all = pairs > 1 ? [...visits, /** @type {const} */ ('profiled')] : visits;
+  for (const [index, visit] of all.entries()) {
+    listener.step(`Start of the page, ${visit} visit`, index, all.length);
+    try {
+      const start = await listener.openPage(visit);
+      starts.push(start);
+      listener.line('start', start);
+      for (const line of describeStart(start)) listener.text(line);
+    } catch (error) {
+      listener.line('error', { message: /** @type {Error} */ (error).message });
+    }
+    listener.changed({ ...report, starts });
+  }
+  if (pairs > 1) for (const line of describeMedians(starts)) listener.text(line);
 }
 
 /**

@@ -1,4 +1,4 @@
-/** How long the main page takes to its first map, in a frame of this page: once with nothing kept, once again. */
+/** How long the main page takes to its first map, in a frame of this page: with nothing kept, and again. */
 
 import { ASSET_CACHE } from '../assets.js';
 import { BYTECODE_CACHE } from '../runtime/bytecode.js';
@@ -13,7 +13,7 @@ const PREFIX = 'py-attn:';
 
 /**
  * @param {HTMLElement} place where the frame is shown meanwhile
- * @param {'first' | 'repeated'} visit
+ * @param {import('./types').Visit} visit
  * @returns {Promise<Start>}
  */
 export async function measureStart(place, visit) {
@@ -22,12 +22,13 @@ export async function measureStart(place, visit) {
   card.hidden = false;
   const frame = document.createElement('iframe');
   frame.title = 'The page, starting';
-  frame.src = new URL('.', document.baseURI).href;
+  frame.src = new URL(visit === 'profiled' ? './?profile' : '.', document.baseURI).href;
   place.replaceChildren(frame);
   try {
     const marks = await marksOf(frame);
+    const profile = await /** @type {any} */ (frame.contentWindow).pyAttn.profile();
     if (visit === 'first') await bytecodeKept();
-    return { visit, marks };
+    return { visit, marks, profile };
   } finally {
     place.replaceChildren();
   }

@@ -1,3 +1,5 @@
+import type { Profile } from '../runtime/profile.js';
+
 export interface Goal {
   metric: 'rate' | 'time' | 'wall';
   sign: '>=' | '<=';
@@ -104,10 +106,14 @@ export interface Ceilings {
   timestamps: boolean;
 }
 
+export type Visit = 'first' | 'repeated' | 'profiled';
+
 export interface Start {
-  visit: string;
+  visit: Visit;
   /** milliseconds after navigation at which a stage began */
   marks: Record<string, number>;
+  /** what the worker did meanwhile */
+  profile: Profile;
 }
 
 export interface Report {

@@ -1,6 +1,7 @@
 /** Starts Python in the worker: one download of everything that is needed, counted in bytes, then named stages. */
 
 import { bytecodeKey, keepBytecode, restoreBytecode } from './bytecode.js';
+import { timed, watchImports, watchWebAssembly } from './profile.js';
 
 /**
  * @typedef {import('../assets.js').Assets} Assets
@@ -20,24 +21,30 @@ const PYODIDE_FILES = [
  * @param {string} base the site's folder, with a slash at the end
  * @param {Assets} assets
  * @param {OnBootProgress} onProgress
+ * @param {boolean} profile whether to write down more than usual about this start
  * @returns {Promise<{ python: any, keep: () => Promise<void> }>} Pyodide with numpy and py_attn installed, and what to
  *   call once there is time, so that the next visit starts sooner
  */
-export async function bootPython(base, assets, onProgress) {
+export async function bootPython(base, assets, onProgress, profile) {
+  if (profile) watchWebAssembly();
   const { files, finished } = await downloadAll(assets, onProgress);
   const indexURL = new URL('pyodide/', base).href;
   const restore = serveFetch(indexURL, files);
   try {
+    const options = { indexURL, enableRunUntilComplete: false, ...(profile && watchImports()) };
     const loading = import(/* @vite-ignore */ `${indexURL}pyodide.mjs`).then(({ loadPyodide }) =>
-      loadPyodide({ indexURL, enableRunUntilComplete: false }),
+      timed('start Pyodide', () => loadPyodide(options)),
     );
     await Promise.race([finished, loading]); // a failed download says more than what Pyodide makes of it
     onProgress({ stage: 'python', loaded: 0, total: 0, name: '' });
     const python = await loading;
     onProgress({ stage: 'packages', loaded: 0, total: 0, name: '' });
-    for (const name of WHEELS) python.unpackArchive(await files.get(name), 'wheel');
+    for (const name of WHEELS) {
+      const wheel = await files.get(name);
+      timed(`unpack ${name}`, () => python.unpackArchive(wheel, 'wheel'));
+    }
     const key = bytecodeKey(await assets.manifest(), [...PYODIDE_FILES.map(({ name }) => name), ...WHEELS]);
-    const restored = await restoreBytecode(python, key);
+    const restored = await timed('restore bytecode', () => restoreBytecode(python, key));
     return { python, keep: async () => (restored ? undefined : keepBytecode(python, key)) };
   } finally {
     restore();
@@ -51,7 +58,7 @@ export async function bootPython(base, assets, onProgress) {
  */
 async function downloadAll(assets, onProgress) {
   const names = [...PYODIDE_FILES.map(({ name }) => name), ...WHEELS];
-  const manifest = await assets.manifest();
+  const manifest = await timed('fetch manifest', () => assets.manifest());
   const total = names.reduce((sum, name) => sum + (manifest.assets[name]?.bytes ?? 0), 0);
   /** @type {Map<string, number>} */
   const loaded = new Map();
@@ -59,7 +66,7 @@ async function downloadAll(assets, onProgress) {
   /** @type {Map<string, Promise<ArrayBuffer>>} */
   const files = new Map();
   for (const name of names) {
-    const file = assets.fetch(name, {
+    const loadFile = () => assets.fetch(name, {
       onProgress: (bytes) => {
         loaded.set(name, bytes);
         const sum = [...loaded.values()].reduce((a, b) => a + b, 0);
@@ -68,6 +75,7 @@ async function downloadAll(assets, onProgress) {
         onProgress({ stage: 'download', loaded: sum, total, name });
       },
     });
+    const file = timed(`fetch ${name}`, loadFile);
     file.catch(() => {}); // awaited below; without this a second failure would count as unhandled
     files.set(name, file);
   }

@@ -23,6 +23,7 @@ export class Runtime extends EventTarget {
   /** @type {Info | null} */
   info = null;
   #base;
+  #profile;
   /** @type {Worker} */
   #worker;
   /** @type {Comlink.Remote<import('../worker.js').PyWorker>} */
@@ -30,9 +31,10 @@ export class Runtime extends EventTarget {
   /** @type {Set<(error: Error) => void>} what to reject when the worker is ended */
   #waiting = new Set();
 
-  /** @param {string} base the site's folder */
-  constructor(base) {
+  /** @param {string} base the site's folder @param {{ profile?: boolean }} [options] */
+  constructor(base, { profile = false } = {}) {
     super();
+    this.#profile = profile;
     this.#base = base;
     [this.#worker, this.#remote, this.ready] = this.#start();
   }
@@ -88,6 +90,15 @@ export class Runtime extends EventTarget {
     void this.#remote.cancel(names);
   }
 
+  /** The worker's part of the start, in the page's time. @returns {Promise<import('./profile.js').Profile>} */
+  async profile() {
+    const { spans, imports } = await this.#ask(this.#remote.profile());
+    return {
+      spans: spans.map((/** @type {import('./profile.js').Span} */ span) => ({ ...span, at: span.at - performance.timeOrigin })),
+      imports,
+    };
+  }
+
   /** Asks for a new device after a loss. */
   async renew() {
     await this.ready;
@@ -128,7 +139,7 @@ export class Runtime extends EventTarget {
       onOutput: (/** @type {Line[]} */ lines) => this.#tell('output', lines),
       onLost: (/** @type {string} */ reason) => this.#tell('lost', reason),
     });
-    const ready = this.#ask(Promise.race([remote.boot(this.#base, /** @type {any} */ (listeners)), failed]));
+    const ready = this.#ask(Promise.race([remote.boot(this.#base, /** @type {any} */ (listeners), this.#profile), failed]));
     ready.then(
       (info) => {
         this.info = info;
