@@ -334,7 +334,9 @@ close
 
 
 def test_a_lost_device_says_so_and_a_new_one_works(run):
+    # The page notices too, and takes the name `device` away until it has a new one.
     assert run("""
+mine = device
 other = await pa.request_device()
 try:
     q = other.tensor(normal(1, 1, 3, 4))
@@ -357,8 +359,8 @@ try:
     result = [first, other.lost, list(names), all("lost" in text for text in texts), await works(new)]
     new.destroy()
 finally:
-    devices._default = device
-result + [await works(device)]
+    devices._default = mine
+result + [await works(mine)]
 """) == [True, True, ["DeviceLostError"] * 6, True, True, True]  # fmt: skip
 
 

@@ -80,6 +80,11 @@ class RecordingBridge:
         self._handles += 1
         return self._handles
 
+    @property
+    def launches(self):
+        """The dispatches of all submissions."""
+        return [launch for program in self.programs for launch in program]
+
     def of(self, *names):
         """The log's entries of these calls."""
         return [entry for entry in self.log if entry[0] in names]

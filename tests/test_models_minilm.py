@@ -173,10 +173,10 @@ def test_lost_device(bridge, model):
         load(**FILES)
 
 
-def test_a_text_is_one_program(bridge, device, model):
+def test_the_dispatches_of_a_text(bridge, device, model):
     trace = asyncio.run(model.trace("Hello unable world!"))
     device.flush()
-    kernels = [launch.label.split("/")[0] for launch in bridge.programs[-1]]
+    kernels = [launch.label.split("/")[0] for launch in bridge.launches]
     layer = ["linear", "attention", "linear", "layer_norm", "linear", "linear", "layer_norm"]
     assert kernels == ["embedding", "layer_norm", *layer, *layer, "mean_pool"]
     assert trace.text == "Hello unable world!"

@@ -73,7 +73,7 @@ def test_shaders_stay_within_the_smallest_limits(bridge, device):
     nn.embedding([1, 2], x, x, x)
     nn.mean_pool(x)
     device.flush()
-    launches = [launch for program in bridge.programs for launch in program]
+    launches = bridge.launches
     assert len(launches) == 6
     for launch in launches:
         assert len(launch.buffers) <= 8

@@ -144,7 +144,7 @@ def test_refused_before_anything_is_dispatched(bridge, device, change, error, wo
 def launches(bridge, device, **call):
     outputs = pa.onnx.attention(**call)
     device.flush()
-    return outputs, [launch.label.split("/")[0] for program in bridge.programs for launch in program]
+    return outputs, [launch.label.split("/")[0] for launch in bridge.launches]
 
 
 def test_only_what_is_asked_for_is_computed(bridge, device):

@@ -141,7 +141,7 @@ def test_tables_end_at_their_edges_as_in_the_kernels():
 
 def test_the_gpu_computes_the_lse_anew_for_an_edit_alone(on_gpu, bridge):
     def labels():
-        return [launch.label.split("/")[0] for program in bridge.programs for launch in program]
+        return [launch.label.split("/")[0] for launch in bridge.launches]
 
     answer = call(on_gpu, "edit", text=ALIBI)
     assert "fn score_mod(" in answer["wgsl"]

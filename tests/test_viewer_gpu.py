@@ -26,7 +26,7 @@ def viewer(device):
 
 
 def labels(bridge):
-    return [launch.label.split("/")[0] for program in bridge.programs for launch in program]
+    return [launch.label.split("/")[0] for launch in bridge.launches]
 
 
 def test_a_map_is_attention_once_and_then_only_windows(viewer, bridge):

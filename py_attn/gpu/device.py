@@ -20,15 +20,18 @@ from py_attn.errors import (
 )
 from py_attn.gpu.bridge import AdapterInfo, Bridge, BridgeError, DeviceBridge, Progress, RawTiming
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
+from py_attn.gpu.pool import BufferPool
 from py_attn.gpu.program import BoundBuffer, Dispatch, Program, Recorder
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, byte_span, contiguous_strides
 from py_attn.gpu.timing import Timer
 from py_attn.gpu.tuning import Measured, Tuner, split_errors
 
-# Recorded work is sent on once it is this long, so that the GPU starts while Python goes on.
-_FLUSH_AFTER = 64
-# Freed buffers up to this many bytes are kept for the next tensor of the same size.
+# Recorded work is sent on in batches: the first dispatch alone, so that an idle GPU starts at once, then
+# twice as many each time up to this many, so that a dispatch costs little and the GPU is not kept waiting.
+_MOST_DISPATCHES = 16
+# Freed buffers are kept for the next tensor of their size: this many bytes, or as many as live tensors hold,
+# so that a result dropped at once serves the next call however large it is.
 _POOL_BYTES = 64 << 20
 
 _default: Device | None = None
@@ -83,8 +86,8 @@ def default_device() -> Device:
 class Device:
     """A WebGPU device. Made by :func:`request_device`.
 
-    Kernel calls are recorded and return at once; reading back, :meth:`synchronize` or enough recorded
-    work sends them on, always in the order in which they were made.
+    Kernel calls are recorded and return at once. They are sent on in batches, the first of which is a single
+    dispatch, always in the order in which they were made; reading back and :meth:`synchronize` send the rest.
 
     Attributes
     ----------
@@ -113,10 +116,10 @@ class Device:
         self._pipelines: dict[str, int] = {}
         self._pipeline_shaders: dict[str, Shader] = {}
         self._compile_told: set[int] = set()
-        self._buffer_sizes: dict[int, int] = {}
-        self._pool: dict[int, list[int]] = {}
-        self._pool_bytes = 0
-        self._released: list[Storage] = []
+        self._batch = 1
+        self._pool = BufferPool()
+        # Buffers to destroy once the recorded work that may use them is on its way.
+        self._doomed: list[int] = []
         self._allocated = 0
         self._cached: dict[Hashable, Tensor] = {}
         # Errors that were seen while somebody else waited for theirs.
@@ -200,35 +203,28 @@ class Device:
             raise ValueError(
                 f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} (maxBufferSize)"
             )
-        free = self._pool.get(size)
-        if free:
-            handle = free.pop()
-            self._pool_bytes -= size
-        else:
+        handle = self._pool.take(size)
+        if handle is None:
             handle = self._bridge.create_buffer(size, f"{name} of {size:,} bytes")
         self._allocated += size
         return Storage(self, handle, size)
 
     def _release(self, storage: Storage) -> None:
         self._allocated -= storage.nbytes
-        # Recorded work may still use the buffer. What comes after it may have it at once, as the queue keeps
-        # the order and an upload sends on what was recorded; only to be destroyed it waits for that.
-        if self._pending.dispatches and not self._has_room(storage):
-            self._released.append(storage)
-        else:
-            self._recycle(storage)
-
-    def _has_room(self, storage: Storage) -> bool:
-        return self._pool_bytes + storage.nbytes <= _POOL_BYTES
-
-    def _recycle(self, storage: Storage) -> None:
         if self.lost:
             return
-        if self._has_room(storage):
-            self._pool.setdefault(storage.nbytes, []).append(storage.handle)
-            self._pool_bytes += storage.nbytes
-        else:
-            self._bridge.destroy_buffer(storage.handle)
+        # Recorded work may still use the buffer. What comes after it may have it at once, as the queue keeps
+        # the order and an upload sends on what was recorded; only to be destroyed it waits for that.
+        self._pool.put(storage.handle, storage.nbytes)
+        self._doomed += self._pool.shrink(max(_POOL_BYTES, self._allocated))
+        if not self._pending.dispatches:
+            self._destroy_doomed()
+
+    def _destroy_doomed(self) -> None:
+        doomed, self._doomed = self._doomed, []
+        if not self.lost:
+            for handle in doomed:
+                self._bridge.destroy_buffer(handle)
 
     def _write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
         # A write takes effect at once, so what was recorded before must be on its way.
@@ -328,7 +324,8 @@ class Device:
                 )
         recorder = self._recording or self._pending
         recorder.add(Dispatch(shader, workgroups, pipeline, compiled), params, buffers)
-        if self._recording is None and (self._timer or len(self._pending.dispatches) >= _FLUSH_AFTER):
+        if self._recording is None and (self._timer or len(self._pending.dispatches) >= self._batch):
+            self._batch = min(2 * self._batch, _MOST_DISPATCHES)
             self.flush()
 
     def _create_pipeline(self, shader: Shader) -> int:
@@ -349,9 +346,8 @@ class Device:
                 program = self._bridge.create_program(recorder.words)
                 self._submit(program, recorder)
                 self._bridge.destroy_program(program)
-        released, self._released = self._released, []
-        for storage in released:
-            self._recycle(storage)
+        if self._doomed:
+            self._destroy_doomed()
 
     async def _take_compile_us(self, dispatch: Dispatch) -> float | None:
         """How long the dispatch's pipeline took to be made; told once."""
@@ -463,6 +459,8 @@ class Device:
 
     async def _raise_errors(self) -> None:
         found = await self._bridge.synchronize()
+        # The GPU has nothing to do now.
+        self._batch = 1
         errors, self._unseen = [*self._unseen, *found], []
         if errors:
             # What uses a broken pipeline fails too, and may be reported before it.

@@ -37,6 +37,13 @@ const LIMITS = /** @type {const} */ ([
   'maxComputeWorkgroupsPerDimension',
 ]);
 
+/**
+ * For so long a wait asks the GPU process over and over. Chromium's looks for finished work when commands
+ * reach it, and otherwise 2 ms later and then every millisecond: longer than most of our kernels run. A
+ * software adapter needs the processor that asking takes.
+ */
+const ASK_MS = { hardware: 10, software: 1.5 };
+
 /** Says in one sentence why there is no WebGPU here and what to do, or '' when there may be. */
 export function whyNoWebGPU() {
   if (!globalThis.isSecureContext) {
@@ -102,6 +109,9 @@ export class DeviceBridge {
   #errors = [];
   #next = 1;
   #lost = '';
+  /** How often work was handed to the queue, and up to which of these times it is known to be done. */
+  #given = 0;
+  #done = 0;
   #device;
   #adapter;
   #paramsLayout;
@@ -191,6 +201,7 @@ export class DeviceBridge {
     const view = data.getBuffer('u8');
     try {
       this.#device.queue.writeBuffer(this.#buffer(handle), offset, /** @type {Uint8Array<ArrayBuffer>} */ (view.data));
+      this.#given++;
     } finally {
       view.release();
     }
@@ -209,11 +220,13 @@ export class DeviceBridge {
       });
       const encoder = this.#device.createCommandEncoder();
       encoder.copyBufferToBuffer(this.#buffer(handle), offset, made, 0, size);
-      this.#device.queue.submit([encoder.finish()]);
+      this.#submit(encoder);
       return made;
     });
+    const given = this.#given;
     try {
-      await staging.mapAsync(GPUMapMode.READ);
+      await this.#hurried(staging.mapAsync(GPUMapMode.READ));
+      this.#done = Math.max(this.#done, given);
     } catch (error) {
       throw new Error(this.#lost || String(/** @type {Error} */ (error).message));
     }
@@ -290,7 +303,7 @@ export class DeviceBridge {
       const pass = encoder.beginComputePass();
       for (const dispatch of dispatches) this.#encode(pass, dispatch);
       pass.end();
-      this.#device.queue.submit([encoder.finish()]);
+      this.#submit(encoder);
     });
   }
 
@@ -313,7 +326,7 @@ export class DeviceBridge {
         const pass = encoder.beginComputePass(clock ? { timestampWrites: clock.writes(index) } : {});
         for (const dispatch of timed) this.#encode(pass, dispatch);
         pass.end();
-        queue.submit([encoder.finish()]);
+        this.#submit(encoder);
       });
       const submitted = performance.now();
       const done = queue.onSubmittedWorkDone().then(() => performance.now());
@@ -332,7 +345,7 @@ export class DeviceBridge {
   async timings(ticket) {
     const result = this.#timings.get(ticket);
     this.#timings.delete(ticket);
-    return JSON.stringify(await result);
+    return JSON.stringify(result && (await this.#hurried(result)));
   }
 
   /** Notes an error that the next `synchronize` tells. @param {string} label @param {unknown} error */
@@ -342,8 +355,11 @@ export class DeviceBridge {
 
   /** Waits for everything submitted; returns the errors since the last call as JSON. */
   async synchronize() {
+    // After a read-back there is nothing left to wait for.
+    const given = this.#given;
+    if (given > this.#done) await this.#hurried(this.#device.queue.onSubmittedWorkDone().catch(() => {}));
+    this.#done = Math.max(this.#done, given);
     // Error scopes answer in the order of the queue, so the last of them comes after all earlier work was checked.
-    await this.#device.queue.onSubmittedWorkDone().catch(() => {});
     await Promise.all(this.#scopes);
     const errors = this.#errors;
     this.#errors = [];
@@ -351,6 +367,32 @@ export class DeviceBridge {
   }
 
   // Inside
+
+  /** @param {GPUCommandEncoder} encoder */
+  #submit(encoder) {
+    this.#device.queue.submit([encoder.finish()]);
+    this.#given++;
+  }
+
+  /**
+   * Waits for something that happens once the GPU has done its work.
+   * @template T
+   * @param {Promise<T>} happens
+   * @returns {Promise<T>}
+   */
+  async #hurried(happens) {
+    let waiting = true;
+    const settled = () => {
+      waiting = false;
+    };
+    happens.then(settled, settled);
+    const until = performance.now() + ASK_MS[this.#adapter.info.isFallbackAdapter ? 'software' : 'hardware'];
+    while (waiting && !this.#lost && performance.now() < until) {
+      this.#device.pushErrorScope('validation');
+      await this.#device.popErrorScope().catch(settled);
+    }
+    return happens;
+  }
 
   /** @param {Uint32Array} words @returns {Dispatch[]} */
   #decode(words) {

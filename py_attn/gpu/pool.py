@@ -1,0 +1,50 @@
+"""Freed buffers that wait for the next tensor of their size."""
+
+from __future__ import annotations
+
+
+class BufferPool:
+    """Handles by size; a new WebGPU buffer is cleared by the browser, one from here is not.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of all buffers that wait.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        # Sizes by handle, those that have waited the longest first, and handles by size in the same order.
+        self._sizes: dict[int, int] = {}
+        self._handles: dict[int, list[int]] = {}
+
+    def put(self, handle: int, size: int) -> None:
+        """Keep a buffer."""
+        self._sizes[handle] = size
+        self._handles.setdefault(size, []).append(handle)
+        self.nbytes += size
+
+    def take(self, size: int) -> int | None:
+        """The buffer of this size that came last, if there is one."""
+        handles = self._handles.get(size)
+        if not handles:
+            return None
+        handle = handles.pop()
+        self._forget(handle)
+        return handle
+
+    def shrink(self, nbytes: int) -> list[int]:
+        """Let go of those that have waited the longest until at most ``nbytes`` are kept; their handles."""
+        gone = []
+        while self.nbytes > nbytes:
+            handle = next(iter(self._sizes))
+            self._handles[self._sizes[handle]].remove(handle)
+            self._forget(handle)
+            gone.append(handle)
+        return gone
+
+    def _forget(self, handle: int) -> None:
+        size = self._sizes.pop(handle)
+        self.nbytes -= size
+        if not self._handles[size]:
+            del self._handles[size]
