@@ -161,6 +161,10 @@ class RecordingBridge:
         assert pipeline in self.pipelines
         return 1000.0
 
+    def run_program(self, words, params):
+        self.programs.append(self._launches(list(words), params))
+        self.log.append(("run_program",))
+
     def create_program(self, words):
         handle = self._handle()
         self._words[handle] = list(words)

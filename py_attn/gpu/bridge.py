@@ -98,8 +98,12 @@ class DeviceBridge(Protocol):
         """How long the pipeline took to be made, in microseconds of wall time."""
         ...
 
+    def run_program(self, words: Any, params: Any) -> None:
+        """Decode a stream of u32 words (a buffer object) and submit it, once."""
+        ...
+
     def create_program(self, words: Any) -> int:
-        """Decode a stream of u32 words (a buffer object) once."""
+        """Decode a stream of u32 words for many submissions."""
         ...
 
     def submit_program(self, program: int, params: Any) -> None: ...

@@ -31,6 +31,7 @@ class PyodideDeviceBridge:
         self.write_buffer = raw.writeBuffer
         self.create_pipeline = raw.createPipeline
         self.destroy_pipeline = raw.destroyPipeline
+        self.run_program = raw.runProgram
         self.create_program = raw.createProgram
         self.submit_program = raw.submitProgram
         self.destroy_program = raw.destroyProgram

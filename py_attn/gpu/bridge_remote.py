@@ -296,6 +296,11 @@ class RemoteDeviceBridge:
 
     # programs
 
+    def run_program(self, words: Any, params: Any) -> None:
+        program = self.create_program(words)
+        self.submit_program(program, params)
+        self.destroy_program(program)
+
     def create_program(self, words: Any) -> int:
         array = np.array(words, np.uint32)
         return self._make("create_program", array, nbytes=array.nbytes)

@@ -343,11 +343,17 @@ class Device:
         if recorder.dispatches:
             self._pending = Recorder()
             if not self.lost:
-                program = self._bridge.create_program(recorder.words)
-                self._submit(program, recorder)
-                self._bridge.destroy_program(program)
+                self._run(recorder)
         if self._doomed:
             self._destroy_doomed()
+
+    def _run(self, recorder: Recorder) -> None:
+        if not self._timer:
+            self._bridge.run_program(recorder.words, recorder.params)
+            return
+        program = self._bridge.create_program(recorder.words)
+        self._submit(program, recorder)
+        self._bridge.destroy_program(program)
 
     async def _take_compile_us(self, dispatch: Dispatch) -> float | None:
         """How long the dispatch's pipeline took to be made; told once."""

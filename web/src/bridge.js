@@ -11,7 +11,7 @@
 
 /**
  * @typedef {{ kind: string, label: string, message: string, line: number }} ReportedError
- * @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, label: string, made: Promise<number> }} Pipeline
+ * @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, access: string, label: string, made: Promise<number> }} Pipeline
  * @typedef {{ pipeline: Pipeline, bindings: GPUBindGroup, offset: number, size: number, grid: [number, number, number] }} Dispatch
  * @typedef {{ getBuffer(type: string): { data: Uint8Array | Uint32Array, release(): void } }} PythonBuffer
  * @typedef {{ load(key: string): Promise<string>, save(key: string, text: string): Promise<void> }} Notes
@@ -43,6 +43,8 @@ const LIMITS = /** @type {const} */ ([
  * software adapter needs the processor that asking takes.
  */
 const ASK_MS = { hardware: 10, software: 1.5 };
+
+const MOST_BIND_GROUPS = 512;
 
 /** Says in one sentence why there is no WebGPU here and what to do, or '' when there may be. */
 export function whyNoWebGPU() {
@@ -103,6 +105,8 @@ export class DeviceBridge {
   #layouts = new Map();
   /** @type {Map<number, GPUBindGroup>} */
   #paramsGroups = new Map();
+  /** @type {Map<string, GPUBindGroup>} by layout and buffers: calls in a row mostly have the same */
+  #bindGroups = new Map();
   /** @type {Set<Promise<unknown>>} error scopes that have not answered yet */
   #scopes = new Set();
   /** @type {ReportedError[]} */
@@ -194,6 +198,7 @@ export class DeviceBridge {
   destroyBuffer(handle) {
     this.#buffers.get(handle)?.destroy();
     this.#buffers.delete(handle);
+    this.#bindGroups.clear();
   }
 
   /** @param {number} handle @param {number} offset @param {PythonBuffer} data */
@@ -260,7 +265,7 @@ export class DeviceBridge {
       return elapsed * 1000;
     });
     this.#wait(made);
-    return this.#keep(this.#pipelines, { pipeline, layout: layout.group, label, made }, handle);
+    return this.#keep(this.#pipelines, { pipeline, layout: layout.group, access, label, made }, handle);
   }
 
   /** @param {number} handle */
@@ -289,6 +294,16 @@ export class DeviceBridge {
     }
   }
 
+  /** Decodes and submits a program that is used once. @param {PythonBuffer} words @param {PythonBuffer} params */
+  runProgram(words, params) {
+    const view = words.getBuffer('u32');
+    try {
+      this.#run(this.#decode(/** @type {Uint32Array} */ (view.data)), params);
+    } finally {
+      view.release();
+    }
+  }
+
   /** @param {number} handle */
   destroyProgram(handle) {
     this.#programs.delete(handle);
@@ -296,7 +311,11 @@ export class DeviceBridge {
 
   /** @param {number} handle @param {PythonBuffer} params */
   submitProgram(handle, params) {
-    const dispatches = this.#program(handle);
+    this.#run(this.#program(handle), params);
+  }
+
+  /** @param {Dispatch[]} dispatches @param {PythonBuffer} params */
+  #run(dispatches, params) {
     this.#writeParams(params);
     this.#guarded(dispatches[0]?.pipeline.label ?? 'program', ['validation'], () => {
       const encoder = this.#device.createCommandEncoder();
@@ -400,20 +419,35 @@ export class DeviceBridge {
     for (let at = 0; at < words.length; ) {
       const pipeline = this.#pipelines.get(words[at]);
       if (!pipeline) throw new Error(`no pipeline ${words[at]}`);
-      const [offset, size, x, y, z, count] = words.subarray(at + 1, at + 7);
-      at += 7;
-      /** @type {GPUBindGroupEntry[]} */
-      const entries = [];
-      for (let binding = 0; binding < count; binding++, at += 3) {
-        const resource = { buffer: this.#buffer(words[at]), offset: words[at + 1], size: words[at + 2] };
-        entries.push({ binding, resource });
-      }
-      const bindings = this.#guarded(pipeline.label, ['validation'], () =>
-        this.#device.createBindGroup({ layout: pipeline.layout, entries }),
-      );
-      dispatches.push({ pipeline, bindings, offset, size, grid: /** @type {[number, number, number]} */ ([x, y, z]) });
+      const end = at + 7 + 3 * words[at + 6];
+      dispatches.push({
+        pipeline,
+        bindings: this.#bindGroup(pipeline, words.subarray(at + 7, end)),
+        offset: words[at + 1],
+        size: words[at + 2],
+        grid: /** @type {[number, number, number]} */ ([words[at + 3], words[at + 4], words[at + 5]]),
+      });
+      at = end;
     }
     return dispatches;
+  }
+
+  /** @param {Pipeline} pipeline @param {Uint32Array} words (buffer, byte offset, byte size) of each binding */
+  #bindGroup({ layout, access, label }, words) {
+    const key = `${access} ${words}`;
+    let group = this.#bindGroups.get(key);
+    if (!group) {
+      /** @type {GPUBindGroupEntry[]} */
+      const entries = [];
+      for (let at = 0; at < words.length; at += 3) {
+        const resource = { buffer: this.#buffer(words[at]), offset: words[at + 1], size: words[at + 2] };
+        entries.push({ binding: entries.length, resource });
+      }
+      group = this.#guarded(label, ['validation'], () => this.#device.createBindGroup({ layout, entries }));
+      if (this.#bindGroups.size === MOST_BIND_GROUPS) this.#bindGroups.clear();
+      this.#bindGroups.set(key, group);
+    }
+    return group;
   }
 
   /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
