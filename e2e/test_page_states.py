@@ -163,12 +163,12 @@ def test_a_download_that_fails_says_how_and_can_be_repeated(page, site_url):
 
 @pytest.mark.expects_console_errors("Failed to load resource")
 def test_a_site_without_its_files_says_so(page, site_url, artifacts):
-    page.context.route("**/wheels/numpy-*", lambda route: route.fulfill(status=404))
+    page.context.route("**/python/start.pack*", lambda route: route.fulfill(status=404))
     page.goto(site_url)
     expect(page.locator(".boot")).to_contain_text("could not be started", timeout=60_000)
     expect(page.locator(".boot")).to_contain_text("404")
     page.screenshot(path=artifacts / "page-broken.png")
-    page.context.unroute("**/wheels/numpy-*")
+    page.context.unroute("**/python/start.pack*")
     page.get_by_role("button", name="Try again").click()
     wait_until_ready(page)
 
@@ -180,7 +180,7 @@ def test_a_second_visit_loads_from_the_cache(page, site_url):
     page.reload()
     wait_until_ready(page)
     page.wait_for_selector('#overview[data-painted="1"]', timeout=60_000)
-    again = [url for url in requests if re.search(r"\.whl|\.wasm|\.zip|\.npz|safetensors", url)]
+    again = [url for url in requests if re.search(r"\.pack|\.wasm|\.zip|\.npz|safetensors", url)]
     assert again == []
 
 
@@ -194,4 +194,4 @@ def test_loading_names_its_stages_and_counts_bytes(page, site_url):
     said = "\n".join(page.evaluate("[...window.said]"))
     for stage in ("Downloading Python", "Starting Python", "Asking for a GPU"):
         assert stage in said
-    assert re.search(r"[\d.]+ MB of 15 MB", said)
+    assert re.search(r"[\d.]+ MB of 14 MB", said)

@@ -20,6 +20,7 @@ def read(url: str) -> bytes:
 def test_the_manifest_says_what_is_there(site_url):
     manifest = json.loads(read(f"{site_url}manifest.json"))
     names = {"numpy", "markupsafe", "jinja2", "py_attn", "pyodide.asm.wasm", "python_stdlib"}
+    names |= {"python-start", "python-rest"}
     assert names | {"minilm/model.safetensors", "minilm/vocab.txt"} <= manifest["assets"].keys()
     for entry in manifest["assets"].values():
         content = read(site_url + entry["path"])

@@ -42,11 +42,16 @@ PYODIDE_FILES = (
     "python_stdlib.zip",
     "pyodide-lock.json",
 )
-#: Files of the site that the page fetches by a name of their own, besides the locked assets.
-PYODIDE_ASSETS = {
+#: Files of the site that have a name of their own in the manifest, besides the locked assets.
+NAMED = {
     "pyodide.asm.wasm": "pyodide/pyodide.asm.wasm",
     "python_stdlib": "pyodide/python_stdlib.zip",
+    "python-start": "python/start.pack",
+    "python-rest": "python/rest.pack",
 }
+WHEELS = ("numpy", "markupsafe", "jinja2")
+PACKS = CACHE / "packs"
+SAMPLE = ROOT / "web" / "public" / "sample" / "minilm.npz"
 
 
 def build_page() -> None:
@@ -101,6 +106,20 @@ def build_wheel() -> Path:
     return next(WHEEL_OUT.glob("*.whl"))
 
 
+def build_packs(wheels: list[Path]) -> dict[str, Path]:
+    """What the page's Python needs, in two archives, as paths of the site; see scripts/packing.py."""
+    targets = [PACKS / "start.pack", PACKS / "rest.pack"]
+    scripts = [ROOT / "scripts" / name for name in ("pack.js", "packing.py")]
+    scripts.append(ROOT / "tests" / "recording_bridge.py")
+    stamp = Stamp(PACKS / ".stamp", sha256_tree([*wheels, *scripts, SAMPLE, PYODIDE / "package.json"]))
+    if not stamp.is_current():
+        say("compiling the page's Python modules")
+        PACKS.mkdir(parents=True, exist_ok=True)
+        call(["node", scripts[0], *targets, SAMPLE, *wheels], "Python's modules could not be compiled")
+        stamp.write()
+    return {f"python/{target.name}": target for target in targets}
+
+
 def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
     """Map every path of the site to the file that belongs there."""
     files = {
@@ -111,7 +130,9 @@ def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
     files |= {f"pyodide/{name}": PYODIDE / name for name in PYODIDE_FILES}
     files[f"wheels/{wheel.name}"] = wheel
     fetcher = Fetcher()
-    files |= {asset.path: fetcher.fetch(asset) for asset in assets}
+    locked_files = {asset.name: fetcher.fetch(asset) for asset in assets}
+    files |= {asset.path: locked_files[asset.name] for asset in assets}
+    files |= build_packs([*(locked_files[name] for name in WHEELS), wheel])
     files |= {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
     return files | compressed_copies(files)
 
@@ -149,7 +170,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 def write_manifest(assets: list[Asset], wheel: Path, files: dict[str, Path]) -> None:
     """Write what the page downloads by name: path, size and SHA-256 of each."""
-    named = {asset.name: asset.path for asset in assets} | PYODIDE_ASSETS
+    named = {asset.name: asset.path for asset in assets} | NAMED
     named["py_attn"] = f"wheels/{wheel.name}"
     named |= {path: path for path in files if path.startswith("sample/")}
     entries = {

@@ -110,7 +110,7 @@ async function load(name, entry, url, onProgress, signal) {
   const bytes = await download(name, entry, url, onProgress, signal);
   await verify(name, entry, bytes);
   signal.throwIfAborted();
-  if (cache) await keep(cache, url, bytes);
+  if (cache) void keep(cache, url, bytes); // nobody waits for the disk
   return bytes;
 }
 

@@ -4,7 +4,7 @@ import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
 import { createBridge, whyNoWebGPU } from './bridge.js';
 import { createNotes } from './notes.js';
-import { bootPython } from './runtime/boot.js';
+import { bootPython, loadRest } from './runtime/boot.js';
 import { createOutput } from './runtime/output.js';
 import { keepImport, readProfile, timed } from './runtime/profile.js';
 
@@ -31,8 +31,15 @@ let assets;
 let output;
 /** Imported one by one, so that the profile of a start says what each takes. */
 const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
-/** By then the first maps are there. */
-const KEEP_AFTER_MS = 6000;
+/**
+ * What the page asks by itself at its start; scripts/pack.js asks the same, so that all modules for it are there.
+ * Loading the model needs no others.
+ */
+const RIGHT_AWAY = new Set([
+  'connect', 'open_sample', 'legend', 'overview', 'window', 'row', 'decode_open', 'decode_step', 'load_model',
+]);
+/** @type {Promise<void> | undefined} when the modules are there that a start does without */
+let rest;
 
 const worker = {
   /**
@@ -44,15 +51,14 @@ const worker = {
   async boot(base, { onProgress, onOutput, onLost }, profile) {
     assets = createAssets(base);
     output = createOutput(onOutput);
-    const booted = await bootPython(base, assets, onProgress, profile);
-    python = booted.python;
+    installBridge(onLost);
+    python = await bootPython(base, assets, onProgress, profile);
+    onProgress({ stage: 'packages', loaded: 0, total: 0, name: '' });
     python.setStdout({ batched: (/** @type {string} */ text) => output.print('out', text) });
     python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
-    installBridge(onLost);
     for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
     viewer = python.pyimport('py_attn.viewer').Viewer();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
-    setTimeout(booted.keep, KEEP_AFTER_MS);
     return worker.renew();
   },
 
@@ -88,6 +94,7 @@ const worker = {
    * @param {number} [number] of a file's viewer, in the place of the page's own
    */
   async call(method, payload, onProgress, number) {
+    if (!RIGHT_AWAY.has(method)) await wholePython();
     // null would become Python's JsNull; what is absent has its default there.
     const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
@@ -96,6 +103,7 @@ const worker = {
       const asked = number === undefined ? viewer : fileViewers.get(number);
       if (!asked) throw new Error('this view is gone');
       const result = await timed(`call ${method}`, async () => toPlain(await asked.call(method, given, progress)));
+      if (method === 'window') wholePython().catch(() => {}); // whoever needs it asks again, and is told
       return Comlink.transfer(result, transferables(result));
     } catch (error) {
       throw pythonError(error);
@@ -136,22 +144,41 @@ const worker = {
   },
 };
 
+/** Resolves when everything can be imported. */
+function wholePython() {
+  rest ??= loadRest(python, assets).catch((error) => {
+    rest = undefined;
+    throw error;
+  });
+  return rest;
+}
+
 /** @param {number} number */
 function renewFileViewer(number) {
   fileViewers.get(number)?.destroy();
   fileViewers.set(number, python.pyimport('py_attn.viewer.files').FileViewer(viewer));
 }
 
-/** @param {(reason: string) => void} onLost */
+/**
+ * The first device is asked for at once, while Python is on its way.
+ * @param {(reason: string) => void} onLost
+ */
 function installBridge(onLost) {
   const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress });
   const bridge = createBridge({ fetchAsset, notes: createNotes() });
   let newest = 0;
+  /** @type {Promise<import('./bridge.js').DeviceBridge> | undefined} */
+  let first = timed('request device', () => bridge.requestDevice());
+  first.catch(() => {}); // told to whoever asks for it
+  async function nextDevice() {
+    const early = await first?.finally(() => (first = undefined));
+    return early && !early.lost() ? early : bridge.requestDevice();
+  }
   Object.assign(globalThis, {
     pyAttnBridge: {
       ...bridge,
       async requestDevice() {
-        const device = await bridge.requestDevice();
+        const device = await nextDevice();
         const number = ++newest;
         // A loss of a device that has been replaced concerns nobody.
         device.whenLost().then((reason) => number === newest && onLost(reason));
@@ -163,6 +190,7 @@ function installBridge(onLost) {
 
 /** @param {string} source @param {boolean} show */
 async function evaluate(source, show) {
+  await wholePython();
   try {
     const answer = toPlain(await viewer.console.answer.callKwargs(source, { show }));
     if (answer.error) throw pythonError({ message: answer.error, type: answer.type });

@@ -1,13 +1,10 @@
 /** How long the main page takes to its first map, in a frame of this page: with nothing kept, and again. */
 
 import { ASSET_CACHE } from '../assets.js';
-import { BYTECODE_CACHE } from '../runtime/bytecode.js';
 
 /** @typedef {import('./types').Start} Start */
 
 const TIMEOUT_MS = 90_000;
-/** The page keeps compiled modules some seconds after its first maps. */
-const KEPT_MS = 15_000;
 const LAST = 'py-attn:first-map';
 const PREFIX = 'py-attn:';
 
@@ -17,7 +14,7 @@ const PREFIX = 'py-attn:';
  * @returns {Promise<Start>}
  */
 export async function measureStart(place, visit) {
-  if (visit === 'first') for (const name of [ASSET_CACHE, BYTECODE_CACHE]) await caches.delete(name);
+  if (visit === 'first') await caches.delete(ASSET_CACHE);
   const card = /** @type {HTMLElement} */ (place.closest('section'));
   card.hidden = false;
   const frame = document.createElement('iframe');
@@ -27,7 +24,6 @@ export async function measureStart(place, visit) {
   try {
     const marks = await marksOf(frame);
     const profile = await /** @type {any} */ (frame.contentWindow).pyAttn.profile();
-    if (visit === 'first') await bytecodeKept();
     return { visit, marks, profile };
   } finally {
     place.replaceChildren();
@@ -46,13 +42,4 @@ async function marksOf(frame) {
     if (LAST.slice(PREFIX.length) in found) return found;
   }
   throw new Error(`the page showed no map within ${TIMEOUT_MS / 1000} s`);
-}
-
-/** Waits until the next visit will find compiled modules, or has waited long enough. */
-async function bytecodeKept() {
-  const end = performance.now() + KEPT_MS;
-  while (performance.now() < end) {
-    if ((await (await caches.open(BYTECODE_CACHE)).keys()).length) return;
-    await new Promise((done) => setTimeout(done, 200));
-  }
 }

@@ -1,6 +1,6 @@
 /** Starts Python in the worker: one download of everything that is needed, counted in bytes, then named stages. */
 
-import { bytecodeKey, keepBytecode, restoreBytecode } from './bytecode.js';
+import { inflate, unpack } from './archive.js';
 import { timed, watchImports, watchWebAssembly } from './profile.js';
 
 /**
@@ -10,45 +10,61 @@ import { timed, watchImports, watchWebAssembly } from './profile.js';
  * @typedef {(progress: BootProgress) => void} OnBootProgress
  */
 
-const WHEELS = ['numpy', 'markupsafe', 'jinja2', 'py_attn'];
-/** What Pyodide fetches by itself. */
-const PYODIDE_FILES = [
-  { path: 'pyodide.asm.wasm', name: 'pyodide.asm.wasm', type: 'application/wasm' },
-  { path: 'python_stdlib.zip', name: 'python_stdlib', type: 'application/zip' },
-];
+const INTERPRETER = 'pyodide.asm.wasm';
+/** The standard library and the packages; of modules only those that a start imports, compiled. */
+const START = 'python-start';
+/** All other modules. */
+const REST = 'python-rest';
+/** Where the archives have the standard library, instead of the zip that Pyodide writes into its file system. */
+const LIBRARY = '/lib/python';
+const EMPTY_ZIP = 'data:application/zip;base64,UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==';
 
 /**
  * @param {string} base the site's folder, with a slash at the end
  * @param {Assets} assets
  * @param {OnBootProgress} onProgress
  * @param {boolean} profile whether to write down more than usual about this start
- * @returns {Promise<{ python: any, keep: () => Promise<void> }>} Pyodide with numpy and py_attn installed, and what to
- *   call once there is time, so that the next visit starts sooner
+ * @returns {Promise<any>} Pyodide with numpy and py_attn installed; `loadRest` brings what a start does without
  */
 export async function bootPython(base, assets, onProgress, profile) {
   if (profile) watchWebAssembly();
   const { files, finished } = await downloadAll(assets, onProgress);
+  const archive = /** @type {Promise<ArrayBuffer>} */ (files.get(START)).then((bytes) => timed('inflate', () => inflate(bytes)));
+  const complete = Promise.all([finished, archive]);
   const indexURL = new URL('pyodide/', base).href;
-  const restore = serveFetch(indexURL, files);
+  const restore = serveFetch(`${indexURL}${INTERPRETER}`, files.get(INTERPRETER));
+  const options = {
+    indexURL,
+    stdLibURL: EMPTY_ZIP,
+    env: { PYTHONPATH: LIBRARY },
+    enableRunUntilComplete: false,
+    fsInit: async (/** @type {any} */ FS) => {
+      // Without its library Python does not begin, and `complete` says why.
+      const bytes = await archive.catch(() => new Promise(() => {}));
+      timed('unpack', () => unpack(FS, bytes));
+    },
+    ...(profile && watchImports()),
+  };
   try {
-    const options = { indexURL, enableRunUntilComplete: false, ...(profile && watchImports()) };
     const loading = import(/* @vite-ignore */ `${indexURL}pyodide.mjs`).then(({ loadPyodide }) =>
       timed('start Pyodide', () => loadPyodide(options)),
     );
-    await Promise.race([finished, loading]); // a failed download says more than what Pyodide makes of it
+    await Promise.race([complete, loading]); // a failed download says more than what Pyodide makes of it
     onProgress({ stage: 'python', loaded: 0, total: 0, name: '' });
-    const python = await loading;
-    onProgress({ stage: 'packages', loaded: 0, total: 0, name: '' });
-    for (const name of WHEELS) {
-      const wheel = await files.get(name);
-      timed(`unpack ${name}`, () => python.unpackArchive(wheel, 'wheel'));
-    }
-    const key = bytecodeKey(await assets.manifest(), [...PYODIDE_FILES.map(({ name }) => name), ...WHEELS]);
-    const restored = await timed('restore bytecode', () => restoreBytecode(python, key));
-    return { python, keep: async () => (restored ? undefined : keepBytecode(python, key)) };
+    return await loading;
   } finally {
     restore();
   }
+}
+
+/**
+ * Brings the modules that were not needed so far.
+ * @param {any} python
+ * @param {Assets} assets
+ */
+export async function loadRest(python, assets) {
+  unpack(python.FS, await inflate(await assets.fetch(REST)));
+  python.runPython('import importlib; importlib.invalidate_caches()');
 }
 
 /**
@@ -57,7 +73,7 @@ export async function bootPython(base, assets, onProgress, profile) {
  * @param {OnBootProgress} onProgress
  */
 async function downloadAll(assets, onProgress) {
-  const names = [...PYODIDE_FILES.map(({ name }) => name), ...WHEELS];
+  const names = [INTERPRETER, START];
   const manifest = await timed('fetch manifest', () => assets.manifest());
   const total = names.reduce((sum, name) => sum + (manifest.assets[name]?.bytes ?? 0), 0);
   /** @type {Map<string, number>} */
@@ -66,15 +82,16 @@ async function downloadAll(assets, onProgress) {
   /** @type {Map<string, Promise<ArrayBuffer>>} */
   const files = new Map();
   for (const name of names) {
-    const loadFile = () => assets.fetch(name, {
-      onProgress: (bytes) => {
-        loaded.set(name, bytes);
-        const sum = [...loaded.values()].reduce((a, b) => a + b, 0);
-        if (performance.now() - told < 40 && sum < total) return;
-        told = performance.now();
-        onProgress({ stage: 'download', loaded: sum, total, name });
-      },
-    });
+    const loadFile = () =>
+      assets.fetch(name, {
+        onProgress: (bytes) => {
+          loaded.set(name, bytes);
+          const sum = [...loaded.values()].reduce((a, b) => a + b, 0);
+          if (performance.now() - told < 40 && sum < total) return;
+          told = performance.now();
+          onProgress({ stage: 'download', loaded: sum, total, name });
+        },
+      });
     const file = timed(`fetch ${name}`, loadFile);
     file.catch(() => {}); // awaited below; without this a second failure would count as unhandled
     files.set(name, file);
@@ -83,18 +100,16 @@ async function downloadAll(assets, onProgress) {
 }
 
 /**
- * Lets Pyodide's own requests be answered with the verified downloads; the result undoes it.
- * @param {string} indexURL
- * @param {Map<string, Promise<ArrayBuffer>>} files
+ * Lets Pyodide's own request for its interpreter be answered with the verified download; the result undoes it.
+ * @param {string} url
+ * @param {Promise<ArrayBuffer> | undefined} file
  */
-function serveFetch(indexURL, files) {
+function serveFetch(url, file) {
   const original = globalThis.fetch;
   globalThis.fetch = async (input, init) => {
-    const url = input instanceof Request ? input.url : String(input);
     // The downloads themselves come through here too; their addresses carry a hash.
-    const file = PYODIDE_FILES.find(({ path }) => url === indexURL + path);
-    if (!file) return original(input, init);
-    return new Response(await files.get(file.name), { headers: { 'Content-Type': file.type } });
+    if ((input instanceof Request ? input.url : String(input)) !== url) return original(input, init);
+    return new Response(await file, { headers: { 'Content-Type': 'application/wasm' } });
   };
   return () => {
     globalThis.fetch = original;

@@ -1,0 +1,99 @@
+"""What the page's Python needs, compiled, in two archives; run by the Python that reads them (see pack.js).
+
+Compiling the standard library, numpy and the rest from source takes longer than anything else in the start of
+a visit. The first archive holds the modules that a start imports, as bytecode, and what lies beside modules;
+the second all other modules, as they are. py_attn comes whole in the first: its sources too, as tracebacks
+show them.
+"""
+
+from __future__ import annotations
+
+import io
+import marshal
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from importlib import util
+from pathlib import PurePosixPath
+
+#: web/src/runtime/boot.js tells Python that its library is here.
+LIBRARY = "lib/python/"
+PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/"
+#: What no program in a browser reads: stubs, and what wants a compiler.
+LEFT_OUT = (".pyi", ".h", ".pxd", ".pyx", ".c", ".f", ".f90", "py.typed")
+CODE = (".py", ".so")
+OURS = "py_attn/"
+#: Small enough to come whole; what they import late depends on what goes wrong.
+WHOLE = (OURS, "jinja2/", "markupsafe/")
+
+
+def write_packs(stdlib: bytes, wheels: Iterable[bytes], imported: Iterable[str]) -> tuple[bytes, bytes]:
+    """Make the archives, to be unpacked at the root.
+
+    Parameters
+    ----------
+    stdlib
+        Pyodide's ``python_stdlib.zip``.
+    wheels
+        The packages beside it.
+    imported
+        Full names of the modules that a start imports.
+
+    Returns
+    -------
+    start, rest : bytes
+        Two tar files; the same input gives the same bytes.
+    """
+    names = set(imported)
+    start, rest = io.BytesIO(), io.BytesIO()
+    with _tar(start) as first, _tar(rest) as second:
+        for folder, source in [(LIBRARY, stdlib), *((PACKAGES, wheel) for wheel in wheels)]:
+            for path, content in _members(source):
+                if path.endswith(CODE) and not path.startswith(WHOLE) and module_name(path) not in names:
+                    _put(second, folder + path, content)
+                    continue
+                for name, compiled in _compiled(path, content, folder):
+                    _put(first, folder + name, compiled)
+    return start.getvalue(), rest.getvalue()
+
+
+def module_name(path: str) -> str:
+    """The name to import a file by: ``json/__init__.py`` is ``json``, ``a/b.cpython-314.so`` is ``a.b``."""
+    file = PurePosixPath(path)
+    parts = [*file.parts[:-1], file.name.split(".")[0]]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _tar(target: io.BytesIO) -> tarfile.TarFile:
+    return tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT)
+
+
+def _put(archive: tarfile.TarFile, path: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def _members(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        for path in sorted(opened.namelist()):
+            if not path.endswith(("/", *LEFT_OUT)):
+                yield path, opened.read(path)
+
+
+def _compiled(path: str, content: bytes, folder: str) -> Iterator[tuple[str, bytes]]:
+    if not path.endswith(".py"):
+        yield path, content
+    elif path.startswith(OURS):
+        yield path, content
+        yield util.cache_from_source(path, optimization=""), _bytecode(content, folder + path)
+    else:
+        yield f"{path}c", _bytecode(content, folder + path)
+
+
+def _bytecode(source: bytes, path: str) -> bytes:
+    code = compile(source, f"/{path}", "exec", dont_inherit=True)
+    # PEP 552: bytecode that is never checked against its source.
+    unchecked = (0b01).to_bytes(4, "little")
+    return util.MAGIC_NUMBER + unchecked + util.source_hash(source) + marshal.dumps(code)

@@ -1,0 +1,80 @@
+"""The archives of the page's Python: what is compiled, what comes later, and that both make one library."""
+
+import importlib.util
+import io
+import marshal
+import tarfile
+import zipfile
+
+import pytest
+
+from scripts.packing import LIBRARY, PACKAGES, module_name, write_packs
+
+
+def zipped(files):
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+    return target.getvalue()
+
+
+@pytest.fixture(scope="module")
+def packs():
+    stdlib = zipped({"json/__init__.py": "early = 1", "pdb.py": "late = 1", "json/notes.txt": "data"})
+    wheel = zipped(
+        {
+            "numpy/core.cpython-314-wasm32-emscripten.so": b"\0asm",
+            "numpy/random.cpython-314-wasm32-emscripten.so": b"\0asm",
+            "numpy/core.pyi": "",
+            "numpy-2.dist-info/LICENSE": "BSD",
+        }
+    )
+    ours = zipped({"py_attn/late.py": "ours = 1", "py_attn/shaders/a.wgsl": "fn main() {}"})
+    return [read(pack) for pack in write_packs(stdlib, [wheel, ours], ["json", "numpy.core"])]
+
+
+def read(archive):
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return {name: opened.extractfile(name).read() for name in opened.getnames()}
+
+
+def test_what_a_start_imports_comes_compiled_and_first(packs):
+    start, rest = packs
+    assert set(rest) == {
+        f"{LIBRARY}pdb.py",
+        f"{PACKAGES}numpy/random.cpython-314-wasm32-emscripten.so",
+    }
+    cached = importlib.util.cache_from_source("py_attn/late.py", optimization="")
+    assert set(start) == {
+        f"{LIBRARY}json/__init__.pyc",
+        f"{LIBRARY}json/notes.txt",
+        f"{PACKAGES}numpy/core.cpython-314-wasm32-emscripten.so",
+        f"{PACKAGES}numpy-2.dist-info/LICENSE",
+        f"{PACKAGES}py_attn/late.py",
+        f"{PACKAGES}{cached}",
+        f"{PACKAGES}py_attn/shaders/a.wgsl",
+    }
+
+
+def test_bytecode_is_this_python_s_and_never_checked(packs):
+    content = packs[0][f"{LIBRARY}json/__init__.pyc"]
+    assert content[:4] == importlib.util.MAGIC_NUMBER
+    assert int.from_bytes(content[4:8], "little") == 0b01  # by hash, unchecked (PEP 552)
+    code = marshal.loads(content[16:])
+    assert code.co_filename == "/lib/python/json/__init__.py"
+    namespace = {}
+    exec(code, namespace)
+    assert namespace["early"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("os.py", "os"),
+        ("json/__init__.py", "json"),
+        ("numpy/_core/_multiarray_umath.cpython-314-wasm32-emscripten.so", "numpy._core._multiarray_umath"),
+    ],
+)
+def test_a_file_s_module(path, name):
+    assert module_name(path) == name
