@@ -38,6 +38,8 @@ const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
 const RIGHT_AWAY = new Set([
   'connect', 'open_sample', 'legend', 'overview', 'window', 'row', 'decode_open', 'decode_step', 'load_model',
 ]);
+/** By then all maps of the start are there. Who needs these modules sooner asks sooner, and is told what fails. */
+const REST_AFTER_MS = 1000;
 /** @type {Promise<void> | undefined} when the modules are there that a start does without */
 let rest;
 
@@ -103,7 +105,7 @@ const worker = {
       const asked = number === undefined ? viewer : fileViewers.get(number);
       if (!asked) throw new Error('this view is gone');
       const result = await timed(`call ${method}`, async () => toPlain(await asked.call(method, given, progress)));
-      if (method === 'window') wholePython().catch(() => {}); // whoever needs it asks again, and is told
+      if (method === 'window' && !rest) setTimeout(() => wholePython().catch(() => {}), REST_AFTER_MS);
       return Comlink.transfer(result, transferables(result));
     } catch (error) {
       throw pythonError(error);

@@ -115,8 +115,8 @@ function createReporter(url) {
   return {
     /** @param {string} type @param {object} content */
     line: (type, content) => post(JSON.stringify({ type, ...content })),
-    /** @param {string} line to be read by people */
-    text: (line) => post(line),
+    /** @param {string} lines to be read by people */
+    text: (lines) => post(lines),
     async done() {
       post('DONE');
       await last;

@@ -10,7 +10,7 @@ import { describeMedians, describeStart } from './start-text.js';
  * @typedef {import('./types').Row} Row
  * @typedef {import('./types').Workload} Workload
  * @typedef {{ step(text: string, done: number, of: number): void, changed(report: Report): void,
- *   line(kind: string, content: object): void, text(line: string): void,
+ *   line(kind: string, content: object): void, text(lines: string): void,
  *   openPage(visit: import('./types').Visit): Promise<import('./types').Start> }} Listener
  */
 
@@ -103,7 +103,8 @@ export async function runBench(runtime, options, listener) {
 }
 
 /**
- * Pairs of a first and a repeated visit; after several of them one more that also lists what Python imports.
+ * Pairs of a first and a repeated visit; several of them are also told in lines of text, and after them comes a visit
+ * that lists what Python imports.
  * @param {Report} report @param {number} pairs @param {Listener} listener
  */
 async function measureStarts({ starts, ...report }, pairs, listener) {
@@ -115,13 +116,13 @@ async function measureStarts({ starts, ...report }, pairs, listener) {
       const start = await listener.openPage(visit);
       starts.push(start);
       listener.line('start', start);
-      for (const line of describeStart(start)) listener.text(line);
+      if (pairs > 1) listener.text(describeStart(start).join('\n'));
     } catch (error) {
       listener.line('error', { message: /** @type {Error} */ (error).message });
     }
     listener.changed({ ...report, starts });
   }
-  if (pairs > 1) for (const line of describeMedians(starts)) listener.text(line);
+  if (pairs > 1) listener.text(describeMedians(starts).join('\n'));
 }
 
 /**
