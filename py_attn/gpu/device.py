@@ -30,6 +30,8 @@ from py_attn.gpu.tuning import Measured, Tuner, split_errors
 # Recorded work is sent on in batches: the first dispatch alone, so that an idle GPU starts at once, then
 # twice as many each time up to this many, so that a dispatch costs little and the GPU is not kept waiting.
 _MOST_DISPATCHES = 16
+# So many forms of calls are known at a time; a sequence that grows has a new one at every step.
+_MOST_FORMS = 512
 # Freed buffers are kept for the next tensor of their size: this many bytes, or as many as live tensors hold,
 # so that a result dropped at once serves the next call however large it is.
 _POOL_BYTES = 64 << 20
@@ -122,6 +124,7 @@ class Device:
         self._doomed: list[int] = []
         self._allocated = 0
         self._cached: dict[Hashable, Tensor] = {}
+        self._known: dict[Hashable, Any] = {}
         # Errors that were seen while somebody else waited for theirs.
         self._unseen: list[BridgeError] = []
 
@@ -175,8 +178,10 @@ class Device:
         """
         self.check_alive()
         kind = check_dtype(dtype)
-        sizes = tuple(check_int("shape", n) for n in shape)
-        if any(n < 0 for n in sizes):
+        sizes = tuple(shape)
+        if not {int}.issuperset(map(type, sizes)):
+            sizes = tuple(check_int("shape", n) for n in shape)
+        if min(sizes, default=0) < 0:
             raise ValueError(f"shape: expected lengths >= 0, got {list(sizes)}")
         padded = (*sizes[:-1], pitch) if pitch is not None else sizes
         strides = contiguous_strides(padded)
@@ -191,6 +196,16 @@ class Device:
         if key not in self._cached:
             self._cached[key] = make()
         return self._cached[key]
+
+    def known(self, form: Hashable) -> Any:
+        """What :meth:`remember` was given for calls of this form, or None."""
+        return self._known.get(form)
+
+    def remember(self, form: Hashable, checked: object) -> None:
+        """Keep what was found out about all calls of a form; it must not hold on to any tensor."""
+        if len(self._known) >= _MOST_FORMS:
+            self._known.clear()
+        self._known[form] = checked
 
     def memory_allocated(self) -> int:
         """Bytes in the buffers of live tensors."""
@@ -314,14 +329,8 @@ class Device:
         compiled = pipeline is None
         if pipeline is None:
             pipeline = self._pipelines[shader.wgsl] = self._create_pipeline(shader)
-        # That there are as many buffers as bindings is WebGPU's to check.
-        bound = list(zip(buffers, shader.bindings, strict=False))
-        written = {buffer.storage for buffer, binding in bound if binding.writes}
-        for buffer, binding in bound:
-            if not binding.writes and buffer.storage in written:
-                raise ValueError(
-                    f"{binding.name}: the tensor would be read while it is written; copy it first"
-                )
+        if len({buffer.storage for buffer in buffers}) < len(buffers):
+            _check_aliases(shader, buffers)
         recorder = self._recording or self._pending
         recorder.add(Dispatch(shader, workgroups, pipeline, compiled), params, buffers)
         if self._recording is None and (self._timer or len(self._pending.dispatches) >= self._batch):
@@ -490,6 +499,15 @@ class Device:
         if error.kind == "out-of-memory":
             return GPUOutOfMemoryError(f"{error.label}: {error.message}{rest}")
         return GPUValidationError(f"{error.label}: {error.message}{rest}")
+
+
+def _check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:
+    # That there are as many buffers as bindings is WebGPU's to check.
+    bound = list(zip(buffers, shader.bindings, strict=False))
+    written = {buffer.storage for buffer, binding in bound if binding.writes}
+    for buffer, binding in bound:
+        if not binding.writes and buffer.storage in written:
+            raise ValueError(f"{binding.name}: the tensor would be read while it is written; copy it first")
 
 
 __all__ = ["DType", "Device", "default_device", "request_device"]

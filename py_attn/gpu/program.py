@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from py_attn.gpu.bridge import PARAMS_ALIGNMENT, RawTiming
 from py_attn.gpu.shader import Shader
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from py_attn.gpu.device import Device
 
 
-@dataclass(frozen=True, slots=True)
-class BoundBuffer:
+class BoundBuffer(NamedTuple):
     """A buffer as one dispatch sees it; ``first`` is the view's first element within the binding."""
 
     storage: Storage
@@ -25,8 +23,7 @@ class BoundBuffer:
     first: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """What was recorded: the shader, its workgroup counts, and how its pipeline came to be."""
 
     shader: Shader

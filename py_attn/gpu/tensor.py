@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,15 @@ class Tensor:
     @property
     def is_contiguous(self) -> bool:
         return self.strides == contiguous_strides(self.shape)
+
+    @property
+    def form(self) -> Hashable:
+        """All that is to be known of the tensor but for the buffer it lies in, and what that holds."""
+        return self.kind.name, self.shape, self.strides, self.offset, self._storage.nbytes
+
+    def lives_on(self, device: Device) -> bool:
+        """Whether it is one of ``device`` and was not destroyed."""
+        return self._storage.alive and self._storage.device is device
 
     def __repr__(self) -> str:
         state = ", destroyed" if self.destroyed else ""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, resolve
 from py_attn.gpu.device import Device
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor, as_tensor
 from py_attn.kernels._checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
+from py_attn.kernels._forms import form_of
 from py_attn.kernels._mods import Mods, trace_mods
 from py_attn.kernels._sinks import check_sinks
 
@@ -104,6 +106,8 @@ class Inputs:
     mods: Mods
     packing: Packing | None = None
     sinks: Tensor | None = None
+    # What was planned for calls of this form, by what else the plan depends on.
+    plans: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
     def mask_kind(self) -> str:
@@ -194,6 +198,13 @@ def prepare(
     ValueError, TypeError
         Naming the argument, what was given and what was expected.
     """
+    form = None
+    if isinstance(query, Tensor) and score_mod is None and mask_mod is None and prob_mod is None:
+        options = causal, window, scale, softcap, query_offset, layout, slope
+        form = form_of((query, key, value, mask, kv_lengths, sinks), options)
+        known = _recall(form, query, key, value, mask, kv_lengths, sinks)
+        if known is not None:
+            return known
     swapped = check_layout(layout) == "BSHD"
     device = find_device(query, key, value, mask, kv_lengths)
     given = {"query": query, "key": key} | ({} if value is None else {"value": value})
@@ -223,7 +234,7 @@ def prepare(
     for name, x in given.items():
         tensor = float_tensor(name, x, device)
         operands[name] = operand(name, tensor.transpose(0, 2, 1, 3) if swapped else tensor)
-    return Inputs(
+    inputs = Inputs(
         device,
         problem,
         operands["query"],
@@ -234,6 +245,62 @@ def prepare(
         swapped,
         mods,
         sinks=None if sinks is None else float_tensor("sinks", sinks, device),
+    )
+    if form is not None:
+        views = tuple(_View(x.tensor.shape, x.tensor.strides, x.strides, x.packed) for x in operands.values())
+        device.remember(form, _Known(problem, swapped, views, inputs.plans))
+    return inputs
+
+
+class _View(NamedTuple):
+    """How an operand lies in its tensor's buffer."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    operand_strides: tuple[int, ...]
+    packed: bool
+
+
+class _Known(NamedTuple):
+    """What was checked for one call without mods holds for all calls of its form."""
+
+    problem: Problem
+    swapped: bool
+    views: tuple[_View, ...]
+    plans: dict[Hashable, Any]
+
+
+def _recall(
+    form: Hashable | None, query: Tensor, key: Any, value: Any, mask: Any, lengths: Any, sinks: Any
+) -> Inputs | None:
+    """The inputs of a call whose form was checked before, if its tensors can be used."""
+    device = query.device
+    known: _Known | None = device.known(form)
+    if known is None or device.lost:
+        return None
+    if not all(x is None or x.lives_on(device) for x in (query, key, value, mask, lengths, sinks)):
+        return None
+    operands = [
+        Operand(
+            name,
+            Tensor(x._storage, x.kind, view.shape, view.strides, x.offset),
+            view.operand_strides,
+            view.packed,
+        )
+        for name, x, view in zip(("query", "key", "value"), (query, key, value), known.views, strict=False)
+    ]
+    return Inputs(
+        device,
+        known.problem,
+        operands[0],
+        operands[1],
+        operands[2] if value is not None else None,
+        mask,
+        lengths,
+        known.swapped,
+        Mods(),
+        sinks=sinks,
+        plans=known.plans,
     )
 
 

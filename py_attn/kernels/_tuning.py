@@ -54,16 +54,24 @@ def tuned(inputs: Inputs, static: Choice, record: Record) -> Choice:
     device = inputs.device
     if not device.autotune:
         return static
-    dtypes = tuple(x.tensor.dtype for x in inputs.operands())
-    kind = _class_of(inputs.problem, dtypes, inputs.packing.sequences if inputs.packing else 1)
+    kind, label = _labelled(inputs)
     # What is kept until it is measured must not hold on to the caller's tensors.
-    name = device.tuner.pick(str(kind), lambda: _ways(kind, device, static, record))
+    name = device.tuner.pick(label, lambda: _ways(kind, device, static, record))
     if name is None or name == _STATIC:
         return static
     return _named(name, kind, device.info) or static
 
 
-@functools.lru_cache(maxsize=256)
+def _labelled(inputs: Inputs) -> tuple[_Class, str]:
+    """The class of a call, and its name for the tuner."""
+    sequences = inputs.packing.sequences if inputs.packing else 1
+    found: tuple[_Class, str] | None = inputs.plans.get((_Class, sequences))
+    if found is None:
+        kind = _class_of(inputs.problem, tuple(x.tensor.dtype for x in inputs.operands()), sequences)
+        found = inputs.plans[_Class, sequences] = kind, str(kind)
+    return found
+
+
 def _class_of(problem: Problem, dtypes: tuple[str, ...], sequences: int) -> _Class:
     m = problem.masking
     keys = -(-problem.keys // sequences)

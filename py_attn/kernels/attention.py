@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from py_attn.arguments import Layout, Window
 from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.program import BoundBuffer
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import (
@@ -210,25 +209,40 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
     return "naive", None
 
 
+class Plan(NamedTuple):
+    """A dispatch but for its buffers: the same for all calls of one form."""
+
+    shader: Shader
+    params: bytes
+    workgroups: tuple[int, int, int]
+    tile_rows: int
+
+
 def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse: Tensor | None) -> None:
-    device, problem = inputs.device, inputs.problem
-    shader = attention_shader(inputs, variant, tile, lse is not None)
-    buffers: list[BoundBuffer] = []
-    firsts: dict[str, int] = {}
+    device = inputs.device
     named = inputs.tensors()
     if inputs.sinks is not None:
         named.append(("sinks", inputs.sinks))
-    for name, tensor in named:
-        bound = device.bind(tensor, name)
-        buffers.append(bound)
-        firsts[name] = bound.first
-    tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
+    buffers = [device.bind(tensor, name) for name, tensor in named]
+    sequences = inputs.packing.sequences if inputs.packing else None
+    key = (variant, tile, lse is not None, sequences)
+    plan: Plan | None = inputs.plans.get(key)
+    if plan is None:
+        firsts = {name: bound.first for (name, _), bound in zip(named, buffers, strict=True)}
+        plan = inputs.plans[key] = _plan(inputs, variant, tile, firsts, out, lse is not None)
     if inputs.packing:
-        table = tile_table(inputs, tile_rows, "query")
-        buffers.append(device.bind(table, "cu_seqlens_q"))
+        buffers.append(device.bind(tile_table(inputs, plan.tile_rows, "query"), "cu_seqlens_q"))
     buffers.append(device.bind(out, "out"))
     if lse is not None:
         buffers.append(device.bind(lse, "lse"))
+    device.dispatch(plan.shader, plan.params, buffers, plan.workgroups)
+
+
+def _plan(
+    inputs: Inputs, variant: str, tile: Tile | None, firsts: dict[str, int], out: Tensor, return_lse: bool
+) -> Plan:
+    problem = inputs.problem
+    tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
     assert inputs.value is not None
     rows = problem.batch * problem.heads * problem.queries
     if inputs.packing:
@@ -249,7 +263,8 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
         rows=rows,
         tiles=tiles,
     )
-    device.dispatch(shader, params, buffers, device.grid(workgroups, "query"))
+    shader = attention_shader(inputs, variant, tile, return_lse)
+    return Plan(shader, params, inputs.device.grid(workgroups, "query"), tile_rows)
 
 
 def attention_shader(inputs: Inputs, variant: str, tile: Tile | None, return_lse: bool) -> Shader:
