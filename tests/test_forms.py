@@ -1,0 +1,277 @@
+"""Calls of one form: what was checked and planned for the first holds for the others."""
+
+import asyncio
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import py_attn as pa
+from py_attn.gpu import device as gpu_device
+from py_attn.kernels import _inputs
+from py_attn.kernels._forms import form_of
+from tests.recording_bridge import RecordingBridge
+
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+def device_on(bridge):
+    return asyncio.run(gpu_device.request_device(bridge))
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """How often a call was checked from the beginning."""
+    calls = []
+    resolve = _inputs.resolve
+    monkeypatch.setattr(_inputs, "resolve", lambda *a, **k: calls.append(a) or resolve(*a, **k))
+    return calls
+
+
+def zeros(device, *shape, dtype="float32"):
+    return device.tensor(np.zeros(shape, np.float32), dtype)
+
+
+def qkv(device, dtype="float32"):
+    return [zeros(device, 1, 2, length, 8, dtype=dtype) for length in (5, 7, 7)]
+
+
+@st.composite
+def calls(draw):
+    """Shapes, how the tensors lie, and options of a right call."""
+    batch, group, kv_heads = (draw(st.integers(1, 2)) for _ in range(3))
+    queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    dim, value_dim = (draw(st.sampled_from([3, 4, 8, 32])) for _ in range(2))
+    layout = draw(st.sampled_from(["BHSD", "BSHD"]))
+    heads = group * kv_heads
+    shapes = [(batch, heads, queries, dim), (batch, kv_heads, keys, dim), (batch, kv_heads, keys, value_dim)]
+    if layout == "BSHD":
+        shapes = [(b, s, h, d) for b, h, s, d in shapes]
+    operands = [
+        (shape, draw(st.sampled_from(FLOATS)), draw(st.integers(0, 2)), draw(st.integers(1, 2)))
+        for shape in shapes
+    ]
+    side = st.none() | st.integers(0, 9)
+    options = {
+        "layout": layout,
+        "causal": draw(st.sampled_from([False, True, "bottom-right", "top-left"])),
+        "window": draw(side | st.tuples(side, side)),
+        "scale": draw(st.none() | st.sampled_from([0.5, 1, 2.0])),
+        "softcap": draw(st.sampled_from([None, 0, 3, 20.0])),
+        "return_lse": draw(st.booleans()),
+        "variant": draw(st.sampled_from(["auto", "naive", "tiled"])),
+    }
+    extra = {
+        "mask": draw(st.none() | st.sampled_from([(queries, keys), (batch, 1, 1, keys)])),
+        "kv_lengths": draw(st.none() | st.just((batch,))),
+        "sinks": draw(st.none() | st.just((heads,))),
+    }
+    return operands, options, extra, draw(st.sampled_from(["bool", "float32"]))
+
+
+def make(device, call):
+    """The tensors of a call, as views that begin and step as it says, and its keywords."""
+    operands, options, extra, mask_dtype = call
+    tensors = []
+    for shape, dtype, begin, step in operands:
+        rows = list(shape)
+        rows[1] = begin + shape[1] * step
+        tensors.append(zeros(device, *rows, dtype=dtype)[:, begin::step][:, : shape[1]])
+    dtypes = {"mask": mask_dtype, "kv_lengths": "int32", "sinks": "float32"}
+    given = {
+        name: None if shape is None else device.tensor(np.ones(shape, dtypes[name]))
+        for name, shape in extra.items()
+    }
+    return tensors, options | given
+
+
+def launched(bridge, tensors, keywords):
+    """The launch of one call, its buffers by their order of appearance, and what came back."""
+    before = len(bridge.launches)
+    result = pa.attention(*tensors, **keywords)
+    tensors[0].device.flush()
+    (launch,) = bridge.launches[before:]
+    order = {}
+    buffers = [(order.setdefault(handle, len(order)), *rest) for handle, *rest in launch.buffers]
+    results = result if isinstance(result, tuple) else (result,)
+    seen = [(t.shape, t.strides, t.offset, t.dtype) for t in results]
+    assert launch.buffers[-1][0] == results[-1]._storage.handle
+    return launch.label, launch.wgsl, launch.params, launch.workgroups, buffers, seen
+
+
+@given(st.lists(calls(), min_size=1, max_size=4))
+def test_a_known_form_is_launched_like_one_that_was_never_seen(several):
+    bridge = RecordingBridge()
+    device = device_on(bridge)
+    for call in several * 2:
+        fresh = RecordingBridge()
+        expected = launched(fresh, *make(device_on(fresh), call))
+        assert launched(bridge, *make(device, call))[1:] == expected[1:]
+
+
+def test_calls_of_one_form_are_checked_once(device, checked):
+    for _ in range(3):
+        pa.attention(*qkv(device), causal=True, window=(3, None))
+    assert len(checked) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True},
+        {"causal": "top-left"},
+        {"scale": 1.0},
+        {"softcap": 2.0},
+        {"window": 3},
+        {"window": (3, None)},
+        {"query_offset": 1},
+    ],
+    ids=str,
+)
+def test_another_option_is_another_form(device, bridge, checked, options):
+    inputs = qkv(device)
+    plain = launched(bridge, inputs, {})
+    assert launched(bridge, inputs, options)[2] != plain[2]
+    assert launched(bridge, inputs, {})[1:] == plain[1:]
+    assert len(checked) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d, q, k, v: (zeros(d, 1, 2, 5, 8, dtype="float16"), k, v),
+        lambda d, q, k, v: (zeros(d, 1, 2, 6, 8)[:, :, 1:], k, v),
+        lambda d, q, k, v: (zeros(d, 1, 5, 2, 8).transpose(0, 2, 1, 3), k, v),
+        lambda d, q, k, v: (q, zeros(d, 1, 1, 7, 8), zeros(d, 1, 1, 7, 8)),
+        lambda d, q, k, v: (q, k, v[..., :4]),
+    ],
+    ids=["dtype", "offset", "strides", "heads", "value head dim"],
+)
+def test_other_tensors_are_another_form(device, bridge, checked, change):
+    inputs = qkv(device)
+    launched(bridge, inputs, {})
+    launched(bridge, change(device, *inputs), {})
+    assert len(checked) == 2
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ({"causal": True}, {"causal": 1}),
+        ({"causal": False}, {"causal": 0}),
+        ({"window": 1}, {"window": True}),
+        ({"window": (1, 1)}, {"window": (1, True)}),
+        ({"window": 3}, {"window": (3,)}),
+        ({"scale": 1.0}, {"scale": True}),
+        ({"softcap": 1}, {"softcap": True}),
+        ({"query_offset": 0}, {"query_offset": False}),
+        ({"query_offset": 1}, {"query_offset": 1.0}),
+    ],
+    ids=str,
+)
+def test_what_equals_something_right_is_still_refused(device, right, wrong):
+    inputs = qkv(device)
+    pa.attention(*inputs, **right)
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))}.*: expected"):
+        pa.attention(*inputs, **wrong)
+
+
+def test_arrays_and_functions_have_no_form(device, checked):
+    inputs = qkv(device)
+    for _ in range(2):
+        pa.attention(*inputs, kv_lengths=np.array([7]))
+        pa.attention(*inputs, mask_mod=lambda b, h, q, k: k <= q)
+        pa.attention(*inputs, scale=np.float32(0.5))
+        pa.attention(*inputs, window=[1, 2])
+        pa.attention(*(np.zeros(x.shape, np.float32) for x in inputs))
+    assert len(checked) == 10
+    assert form_of([inputs[0], None], [object()]) is None
+
+
+def test_a_destroyed_tensor_of_a_known_form_is_refused(device):
+    inputs = qkv(device)
+    pa.attention(*inputs)
+    inputs[1].destroy()
+    with pytest.raises(ValueError, match="key: the tensor was destroyed"):
+        pa.attention(*inputs)
+    lengths = device.tensor([7], "int32")
+    pa.attention(*qkv(device), kv_lengths=lengths)
+    lengths.destroy()
+    with pytest.raises(ValueError, match="kv_lengths: the tensor was destroyed"):
+        pa.attention(*qkv(device), kv_lengths=lengths)
+
+
+def test_a_known_form_of_two_devices_is_refused(device):
+    inputs = qkv(device)
+    pa.attention(*inputs)
+    other = qkv(device_on(RecordingBridge()))
+    with pytest.raises(ValueError, match="value: the tensor is on another device"):
+        pa.attention(inputs[0], inputs[1], other[2])
+
+
+def test_a_known_form_on_a_lost_device_is_refused(device, bridge):
+    inputs = qkv(device)
+    pa.attention(*inputs)
+    bridge.reason = "unknown"
+    with pytest.raises(pa.errors.DeviceLostError, match="lost"):
+        pa.attention(*inputs)
+
+
+def test_what_is_known_holds_no_tensors(device):
+    pa.attention(*qkv(device), kv_lengths=device.tensor([7], "int32"), return_lse=True)
+    gc.collect()
+    assert device.memory_allocated() == 0
+
+
+def test_forms_that_are_known_have_an_end(device, monkeypatch, checked):
+    monkeypatch.setattr(gpu_device, "_MOST_FORMS", 3)
+    inputs = qkv(device)
+    for window in range(5):
+        pa.attention(*inputs, window=window)
+    assert len(device._known) <= 3
+    pa.attention(*inputs, window=4)
+    pa.attention(*inputs, window=0)
+    assert len(checked) == 6
+
+
+def test_recording_and_clocks_know_forms_too(device, bridge):
+    inputs = qkv(device)
+    pa.attention(*inputs)
+    with device.record() as program:
+        pa.attention(*inputs)
+    program.submit()
+    with device.timer() as timer:
+        pa.attention(*inputs)
+    assert [row.kernel for row in asyncio.run(timer.results())] == ["attention"]
+    assert len({(launch.wgsl, launch.params, launch.workgroups) for launch in bridge.launches}) == 1
+    assert len(bridge.launches) == 3
+
+
+def test_outputs_of_a_known_form_are_poisoned_where_asked(device):
+    inputs = qkv(device)
+    pa.attention(*inputs)
+    device.poison_outputs = True
+    assert np.isnan(asyncio.run(pa.attention(*inputs).numpy())).all()
+
+
+def test_backward_and_forward_are_different_forms(device, bridge):
+    inputs = qkv(device)
+    out, lse = pa.attention(*inputs, return_lse=True)
+    for _ in range(2):
+        bridge.programs.clear()
+        pa.attention_backward(out, *inputs, out, lse)
+        device.flush()
+        kernels = [launch.label.split("/")[0] for launch in bridge.launches]
+        assert len(kernels) == 3
+
+
+def test_packed_calls_of_other_sequences_are_planned_apart(device, bridge):
+    inputs = [zeros(device, 12, 2, 8) for _ in range(3)]
+    seen = set()
+    for ends in ([0, 12], [0, 4, 8, 12], [0, 12]):
+        pa.varlen_attention(*inputs, ends, ends)
+        device.flush()
+        seen.add((len(ends), bridge.launches[-1].params, bridge.launches[-1].workgroups))
+    assert len(seen) == 2
