@@ -56,10 +56,11 @@ class RecordingBridge:
         What the next `synchronize` reports.
     """
 
-    def __init__(self, *, software=True, subgroup_size=0, features=(), **limits):
+    def __init__(self, *, software=True, subgroup_size=0, features=(), matrix_configs=(), **limits):
         assert limits.keys() <= LIMITS.keys()
+        sizes = (subgroup_size, subgroup_size)
         self.info = AdapterInfo(
-            "fake", "", "", software, frozenset(features), LIMITS | limits, subgroup_size, subgroup_size
+            "fake", "", "", software, frozenset(features), LIMITS | limits, *sizes, tuple(matrix_configs)
         )
         self.assets = {}
         self.notes = {}

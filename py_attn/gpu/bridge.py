@@ -15,10 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 PARAMS_ALIGNMENT = 256
 Progress = Callable[[int, int], None]
+
+
+class MatrixConfig(NamedTuple):
+    """Subgroup matrices that an adapter multiplies: M×K with K×N of ``component``, sums in ``result``."""
+
+    component: str
+    result: str
+    m: int
+    n: int
+    k: int
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,8 @@ class AdapterInfo:
 
     ``features`` are WebGPU's and, by their names, WGSL's language features. ``software`` is true for a
     fallback adapter, one that computes on the CPU. Limits carry WebGPU's names (``maxBufferSize``, …).
-    Subgroup sizes are 0 where there are no subgroups.
+    Subgroup sizes are 0 where there are no subgroups. ``matrix_configs`` are the adapter's subgroup matrices
+    (``GPUAdapterInfo.subgroupMatrixConfigs``), none where the device lacks their feature.
     """
 
     vendor: str
@@ -38,6 +49,13 @@ class AdapterInfo:
     limits: Mapping[str, int]
     subgroup_min_size: int = 0
     subgroup_max_size: int = 0
+    matrix_configs: tuple[MatrixConfig, ...] = ()
+
+    @classmethod
+    def from_plain(cls, words: Mapping[str, Any]) -> AdapterInfo:
+        """From the plain data that web/src/bridge.js gives."""
+        configs = tuple(MatrixConfig(*config) for config in words.get("matrix_configs", ()))
+        return cls(**{**words, "features": frozenset(words["features"]), "matrix_configs": configs})
 
     def __str__(self) -> str:
         words = dict.fromkeys(filter(None, (self.vendor, self.architecture, self.description)))

@@ -22,9 +22,7 @@ class PyodideDeviceBridge:
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
-        info = json.loads(raw.info())
-        info["features"] = frozenset(info["features"])
-        self.info = AdapterInfo(**info)
+        self.info = AdapterInfo.from_plain(json.loads(raw.info()))
         # Bound once: looking an attribute up on a JS proxy costs as much as a small call.
         self.create_buffer = raw.createBuffer
         self.destroy_buffer = raw.destroyBuffer

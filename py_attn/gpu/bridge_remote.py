@@ -205,9 +205,7 @@ class RemoteDeviceBridge:
 
     async def connect(self) -> None:
         """Have the page ask for a device."""
-        info = dict(await self._ask("request_device"))
-        info["features"] = frozenset(info["features"])
-        self.info = AdapterInfo(**info)
+        self.info = AdapterInfo.from_plain(await self._ask("request_device"))
 
     def lost(self) -> str:
         """Why the device was lost, or "" while it lives."""

@@ -21,11 +21,12 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
+from py_attn.kernels._matrix import ENABLE, MatrixTile, bindings, layouts, matrix_tile, missing
 from py_attn.kernels._mods import MOD_PARAMS, mod_params
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
-from py_attn.kernels._tuning import Choice, tuned
+from py_attn.kernels._tuning import tuned
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
@@ -109,7 +110,9 @@ def attention(
         It counts in the LSE too; a head whose sink is -inf has none.
     variant : str
         "naive", "rows" (several query rows to an invocation, for adapters that compute on a CPU), "tiled"
-        (workgroup memory), "subgroup" (also shuffles), or "auto".
+        (workgroup memory), "subgroup" (also shuffles), or "auto", which chooses among these. "matrix", for
+        float16 inputs and head dims up to 256, multiplies on tensor cores through WebGPU's experimental
+        subgroup matrices: float16 weights, float32 sums, so within float16's error instead of float32's.
     return_lse : bool
         Also return the log-sum-exp of each row's scores.
 
@@ -148,13 +151,17 @@ def attention(
 
 def run(inputs: Inputs, variant: object, *, return_lse: bool) -> tuple[Tensor, Tensor | None]:
     """Attention of checked inputs: the output seen as [B, Hq, Sq, Dv], and the LSE [B, Hq, Sq]."""
+    if variant == "matrix":
+        return _record(inputs, (variant, matrix_tile(inputs)), return_lse)
     choice = choose_variant(inputs, variant)
     if variant == "auto" and not inputs.masked_one_by_one:
         choice = tuned(inputs, choice, _record)
     return _record(inputs, choice, return_lse)
 
 
-def _record(inputs: Inputs, choice: Choice, return_lse: bool = False) -> tuple[Tensor, Tensor | None]:
+def _record(
+    inputs: Inputs, choice: tuple[str, Tile | MatrixTile | None], return_lse: bool = False
+) -> tuple[Tensor, Tensor | None]:
     p, (chosen, tile) = inputs.problem, choice
     out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
     lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
@@ -164,7 +171,7 @@ def _record(inputs: Inputs, choice: Choice, return_lse: bool = False) -> tuple[T
 
 
 def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
-    """The variant to run and its tile.
+    """The variant to run, any but "matrix", and its tile.
 
     Raises
     ------
@@ -174,11 +181,6 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
     if variant not in VARIANTS:
         raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
     info = inputs.device.info
-    if variant == "matrix":
-        raise ValueError(
-            "variant: matrix needs subgroup matrices (chromium-experimental-subgroup-matrix) with "
-            f"float16 inputs (shader-f16), which is not built yet; {info} runs naive, rows, tiled or subgroup"
-        )
     # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
     p = inputs.problem
     if variant == "auto" and info.software:
@@ -218,7 +220,9 @@ class Plan(NamedTuple):
     tile_rows: int
 
 
-def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse: Tensor | None) -> None:
+def _dispatch(
+    inputs: Inputs, variant: str, tile: Tile | MatrixTile | None, out: Tensor, lse: Tensor | None
+) -> None:
     device = inputs.device
     named = inputs.tensors()
     if inputs.sinks is not None:
@@ -239,7 +243,12 @@ def _dispatch(inputs: Inputs, variant: str, tile: Tile | None, out: Tensor, lse:
 
 
 def _plan(
-    inputs: Inputs, variant: str, tile: Tile | None, firsts: dict[str, int], out: Tensor, return_lse: bool
+    inputs: Inputs,
+    variant: str,
+    tile: Tile | MatrixTile | None,
+    firsts: dict[str, int],
+    out: Tensor,
+    return_lse: bool,
 ) -> Plan:
     problem = inputs.problem
     tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
@@ -267,26 +276,30 @@ def _plan(
     return Plan(shader, params, inputs.device.grid(workgroups, "query"), tile_rows)
 
 
-def attention_shader(inputs: Inputs, variant: str, tile: Tile | None, return_lse: bool) -> Shader:
+def attention_shader(
+    inputs: Inputs, variant: str, tile: Tile | MatrixTile | None, return_lse: bool
+) -> Shader:
     """The shader of one call, rendered once for each set of constants."""
     constants = inputs.constants()
     constants["DV"] = inputs.problem.value_head_dim
     constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
     constants["return_lse"] = return_lse
     info = inputs.device.info
-    constants["subgroup_ids"] = variant == "subgroup" and SUBGROUP_ID in info.features
-    bindings = inputs.bindings()
+    constants["subgroup_ids"] = variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
+    if variant == "matrix":
+        constants |= layouts(inputs)
+    declared = bindings(inputs) if variant == "matrix" else inputs.bindings()
     sinks = inputs.sinks.dtype if inputs.sinks is not None else None
     constants |= sink_constants(sinks, inputs.dtypes())
     if sinks:
-        bindings.append(sink_binding(sinks))
-    return _render(variant, tile, not info.software, tuple(bindings), tuple(constants.items()))
+        declared.append(sink_binding(sinks))
+    return _render(variant, tile, not info.software, tuple(declared), tuple(constants.items()))
 
 
 @functools.lru_cache(maxsize=256)
 def _render(
     variant: str,
-    tile: Tile | None,
+    tile: Tile | MatrixTile | None,
     unrolled: bool,
     inputs: tuple[Binding, ...],
     constants: tuple[tuple[str, Any], ...],
@@ -303,18 +316,20 @@ def _render(
     if values["return_lse"]:
         outputs.append(Binding("lse", "f32", writes=True))
     return render(
-        f"attention_{variant if variant in ('naive', 'rows') else 'tiled'}.wgsl",
+        f"attention_{variant if variant in ('naive', 'rows', 'matrix') else 'tiled'}.wgsl",
         "attention",
         variant,
         params=_PARAMS,
         bindings=(*inputs, *outputs),
         constants=values,
-        enable=("subgroups",) if variant == "subgroup" else (),
+        enable={"subgroup": ("subgroups",), "matrix": ENABLE}.get(variant, ()),
         requires=(SUBGROUP_ID,) if values["subgroup_ids"] else (),
     )
 
 
-def device_variants(device: Device) -> list[str]:
-    """The variants that ``device`` can run for common head dims, fastest first."""
-    found = ["subgroup"] if device.info.subgroup_min_size >= 4 else []
+def device_variants(device: Device, dtype: str = "float32") -> list[str]:
+    """The variants that ``device`` can run for inputs of ``dtype`` with common head dims, fastest first."""
+    found = ["matrix"] if dtype == "float16" and not missing(device.info) else []
+    if device.info.subgroup_min_size >= 4:
+        found.append("subgroup")
     return [*(["rows"] if device.info.software else []), *found, "tiled", "naive"]

@@ -18,11 +18,13 @@
  * @typedef {(name: string, progress?: (loaded: number, total: number) => void) => Promise<ArrayBuffer>} FetchAsset
  */
 
+// https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md
+const SUBGROUP_MATRIX = 'chromium-experimental-subgroup-matrix';
 const OPTIONAL_FEATURES = /** @type {GPUFeatureName[]} */ ([
   'timestamp-query',
   'subgroups',
   'shader-f16',
-  'chromium-experimental-subgroup-matrix',
+  SUBGROUP_MATRIX,
 ]);
 
 const LIMITS = /** @type {const} */ ([
@@ -58,6 +60,18 @@ export function whyNoWebGPU() {
     );
   }
   return '';
+}
+
+/**
+ * The subgroup matrices of an adapter: component type, result type, M, N, K.
+ * @param {GPUAdapterInfo} info
+ */
+function matrixConfigs(info) {
+  const { subgroupMatrixConfigs = [] } =
+    /** @type {{ subgroupMatrixConfigs?: { componentType: string, resultComponentType: string, M: number, N: number, K: number }[] }} */ (
+      info
+    );
+  return [...subgroupMatrixConfigs].map((c) => [c.componentType, c.resultComponentType, c.M, c.N, c.K]);
 }
 
 /**
@@ -156,6 +170,7 @@ export class DeviceBridge {
       limits: Object.fromEntries(LIMITS.map((name) => [name, limits[name]])),
       subgroup_min_size: this.#device.features.has('subgroups') ? info.subgroupMinSize : 0,
       subgroup_max_size: this.#device.features.has('subgroups') ? info.subgroupMaxSize : 0,
+      matrix_configs: this.#device.features.has(SUBGROUP_MATRIX) ? matrixConfigs(info) : [],
     });
   }
 

@@ -1,0 +1,148 @@
+"""The variant ``matrix``: float16 attention on subgroup matrices, where an adapter has them.
+
+https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md, in Chromium behind
+``--enable-unsafe-webgpu`` (on NVIDIA also ``--enable-dawn-features=vulkan_enable_f16_on_nvidia``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
+from py_attn.gpu.shader import SUBGROUP_ID, Binding
+from py_attn.kernels._inputs import Inputs, Operand
+
+#: What the shader's text enables.
+ENABLE = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
+#: What the device must have.
+_FEATURES = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix", SUBGROUP_ID)
+_CONFIG = MatrixConfig("f16", "f32", 16, 16, 16)
+_SUBGROUP = 32
+_MAX_HEAD_DIM = 256
+# How far, in powers of two, a row's maximum may rise before its sums are scaled.
+_SLACK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixTile:
+    """One configuration of ``attention_matrix.wgsl``.
+
+    Attributes
+    ----------
+    subgroups : int
+        Subgroups of a workgroup.
+    rows : int
+        Query rows of a subgroup: 16 or 32.
+    keys : int
+        Keys of a tile, a multiple of 16 and of ``rows``, that divides ``queries``.
+    half_vectors : bool
+        Whether halves lie in workgroup memory as ``vec4<f16>`` instead of ``vec4<u32>``.
+    direct : bool
+        Whether keys and values are read from their buffers, for whole tiles of aligned rows only.
+    """
+
+    subgroups: int
+    rows: int
+    keys: int
+    half_vectors: bool = False
+    direct: bool = False
+
+    @property
+    def queries(self) -> int:
+        """Query rows of a tile."""
+        return self.subgroups * self.rows
+
+    def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
+        """Workgroup memory that the shader declares, in bytes."""
+        lines = sum(2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim))
+        own = self.rows * (self.keys // 4 + 1 + self.keys // 8 + 1)
+        return 16 * (self.keys * lines + self.subgroups * own) + 16
+
+    def constants(self) -> dict[str, object]:
+        """The template's variables."""
+        return {
+            "SUBGROUPS": self.subgroups,
+            "SUB_ROWS": self.rows,
+            "BQ": self.queries,
+            "BK": self.keys,
+            "WORKGROUP": _SUBGROUP * self.subgroups,
+            "half_vectors": self.half_vectors,
+            "direct": self.direct,
+            "slack": _SLACK,
+        }
+
+    def fits(self, head_dim: int, value_head_dim: int, limits: Mapping[str, int]) -> bool:
+        """Whether workgroup memory and invocations are within the adapter's limits."""
+        threads = _SUBGROUP * self.subgroups
+        return (
+            self.workgroup_bytes(head_dim, value_head_dim) <= limits["maxComputeWorkgroupStorageSize"]
+            and threads <= limits["maxComputeInvocationsPerWorkgroup"]
+            and threads <= limits["maxComputeWorkgroupSizeX"]
+        )
+
+
+# The fastest first.
+_TILES = (MatrixTile(4, 16, 32), MatrixTile(2, 16, 32), MatrixTile(2, 16, 16), MatrixTile(1, 16, 16))
+
+
+def missing(info: AdapterInfo) -> list[str]:
+    """What ``info`` lacks of what the variant needs, in words."""
+    lacks = [name for name in _FEATURES if name not in info.features]
+    if _CONFIG not in info.matrix_configs:
+        lacks.append("subgroup matrices of f16 with f32 sums, 16×16×16")
+    if not info.subgroup_min_size == info.subgroup_max_size == _SUBGROUP:
+        lacks.append(f"subgroups of {_SUBGROUP}")
+    return lacks
+
+
+def matrix_tile(inputs: Inputs) -> MatrixTile:
+    """The tile for checked inputs.
+
+    Raises
+    ------
+    ValueError
+        When the adapter or these inputs rule the variant out, naming what is missing.
+    """
+    info, p = inputs.device.info, inputs.problem
+    if inputs.packing:
+        raise ValueError(
+            "variant: matrix is for pa.attention; varlen_attention runs naive, rows, tiled or subgroup"
+        )
+    if lacks := missing(info):
+        raise ValueError(f"variant: matrix needs {', '.join(lacks)}, which {info} lacks")
+    for x in inputs.operands():
+        if x.tensor.dtype != "float16":
+            raise ValueError(
+                f"variant: matrix needs float16 query, key and value, got {x.name} in {x.tensor.dtype}"
+            )
+    if max(p.head_dim, p.value_head_dim) > _MAX_HEAD_DIM:
+        raise ValueError(
+            f"variant: matrix takes head dims up to {_MAX_HEAD_DIM}, got {p.head_dim} and {p.value_head_dim}"
+        )
+    for tile in _TILES:
+        if tile.fits(p.head_dim, p.value_head_dim, info.limits):
+            return tile
+    raise ValueError(
+        f"variant: matrix with head dims {p.head_dim} and {p.value_head_dim} needs more workgroup memory"
+    )
+
+
+def layout(operand: Operand) -> str:
+    """How rows lie: in aligned eights or fours of elements, or one by one at any strides."""
+    aligned = operand.packed and operand.tensor.shape[3] % 8 == 0 and operand.tensor.offset % 8 == 0
+    if aligned and not any(s % 8 for s in operand.strides[:3]):
+        return "packed8"
+    return "packed4" if operand.packed else "single"
+
+
+def layouts(inputs: Inputs) -> dict[str, object]:
+    """Template variables of the operands' layouts."""
+    return {f"{x.name}_layout": layout(x) for x in inputs.operands()}
+
+
+def bindings(inputs: Inputs) -> list[Binding]:
+    """Declarations of the inputs, query, key and value by their layouts."""
+    words = {"packed8": "vec4<u32>", "packed4": "vec2<u32>", "single": "u32"}
+    found = [Binding(x.name, words[layout(x)]) for x in inputs.operands()]
+    return found + inputs.bindings()[len(found) :]

@@ -1,0 +1,394 @@
+//## FlashAttention-2 (Dao, arXiv 2307.08691) with subgroup matrices: float16 operands, float32 sums
+//## (WGSL's chromium_experimental_subgroup_matrix, https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md).
+//##
+//## A workgroup has SUBGROUPS subgroups of 32 that own SUB_ROWS query rows each, whose query stays in registers
+//## as left matrices; all walk along the keys BK at a time, which lie staged in workgroup memory with the
+//## values. A subgroup's scores go through workgroup memory of its own, where LANES invocations share a row,
+//## and come back as float16 weights. Memory is in order by two barriers and a uniform load for each tile:
+//##   products of query and keys, scores stored
+//##   barrier: next keys and these values are staged, those behind them asked for; scores become weights
+//##   uniform load: sums are scaled where a maximum moved far, weights · values are added
+//##
+//## Sums are opaque, so their rows can only be scaled through memory. A row's reference therefore stays
+//## where it is until the maximum is more than 2^SLACK above it: float16 has room for weights up to 2^15, and
+//## a weight's relative error does not depend on its size. The first tile sets the reference.
+//##
+//## The denominator adds the rounded weights, so that the weights that are used sum to one and an error of
+//## rounding moves the output only as far as its value differs from it; the LSE adds the unrounded ones.
+//##
+//## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
+//## knows it to be in bounds, and else puts each load into a branch.
+//# from "lib/storage.wgsl" import reader, writer, half_types
+//# set head_blocks = (D + 15) // 16
+//# set value_blocks = (DV + 15) // 16
+//# set key_blocks = BK // 16
+//# set row_blocks = SUB_ROWS // 16
+//# set lanes = 32 // SUB_ROWS
+//# set span4 = BK // (4 * lanes)
+//## Entries of workgroup memory that hold halves have 8 or 4 of them; `per16` of them are 16 bytes.
+//# set half_type = "vec4<f16>" if half_vectors else "vec4<u32>"
+//# set per16 = 2 if half_vectors else 1
+//## Lines are 16 bytes longer than what they hold, so that eight neighbours of a column spread over all banks.
+//# set key_pitch = per16 * (2 * head_blocks + 1)
+//# set value_pitch = per16 * (2 * value_blocks + 1)
+//# set weight_pitch = per16 * (2 * key_blocks + 1)
+//# set score_pitch = 4 * key_blocks + 1
+//# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
+//# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
+{{ half_types(dtypes) }}
+{{ writer("out", query_dtype) }}
+//# if mask_kind not in ("none", "bool")
+{{ reader("mask", mask_kind, False, 1) }}
+//# endif
+//# include "lib/score.wgsl"
+//# include "lib/row_end.wgsl"
+//# include "lib/sequences.wgsl"
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+alias Sums = subgroup_matrix_result<f32, 16, 16>;
+var<workgroup> keys: array<{{ half_type }}, {{ BK * key_pitch }}>;
+var<workgroup> values: array<{{ half_type }}, {{ BK * value_pitch }}>;
+var<workgroup> scores: array<array<vec4<f32>, {{ SUB_ROWS * score_pitch }}>, SUBGROUPS>;
+var<workgroup> weights: array<array<{{ half_type }}, {{ SUB_ROWS * weight_pitch }}>, SUBGROUPS>;
+// The last tile in which a row's reference moved that has sums already.
+var<workgroup> moved: atomic<u32>;
+
+//## Elements 8n … 8n+7 of a row as they are stored, zeros past its end.
+//# macro row_reader(name, layout, length)
+fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
+//# if layout == "packed8"
+//#   if length % 16
+  return select(vec4<u32>(), {{ name }}[(first >> 3u) + min(n, {{ length // 8 - 1 }}u)], n < {{ length // 8 }}u);
+//#   else
+  return {{ name }}[(first >> 3u) + n];
+//#   endif
+//# elif layout == "packed4"
+  let at = (first >> 2u) + 2u * n;
+  var v = vec4<u32>();
+  if (8u * n < {{ length }}u) {
+    v = vec4<u32>({{ name }}[at], 0u, 0u);
+  }
+  if (8u * n + 4u < {{ length }}u) {
+    v = vec4<u32>(v.xy, {{ name }}[at + 1u]);
+  }
+  return v;
+//# else
+  var v = vec4<u32>();
+//#   for c in range(8)
+  if (8u * n + {{ c }}u < {{ length }}u) {
+    let i = first + (8u * n + {{ c }}u) * stride;
+    v[{{ c // 2 }}] |= (({{ name }}[i >> 1u] >> (16u * (i & 1u))) & 0xffffu) << {{ 16 * (c % 2) }}u;
+  }
+//#   endfor
+  return v;
+//# endif
+}
+//# endmacro
+{{ row_reader("query", query_layout, D) }}
+{{ row_reader("key", key_layout, D) }}
+{{ row_reader("value", value_layout, DV) }}
+//##
+//## Sixteen bytes into workgroup memory at entry `at` of 16 bytes.
+//# macro put16(memory, at, v)
+//# if per16 == 1
+{{ memory }}[{{ at }}] = {{ v }};
+//# else
+{{ memory }}[2u * ({{ at }})] = bitcast<vec4<f16>>({{ v }}.xy);
+{{ memory }}[2u * ({{ at }}) + 1u] = bitcast<vec4<f16>>({{ v }}.zw);
+//# endif
+//# endmacro
+//##
+//## Asks memory for the lines from `first` on; those past the last are read from the last.
+//# macro load_lines(name, blocks, loads, first)
+//# for n in range(loads)
+      {
+        let e = place + {{ n }}u * WORKGROUP;
+        let line = min({{ first }} + e / {{ 2 * blocks }}u, end - 1u);
+        {{ name }}_ahead[{{ n }}] = {{ name }}_halves({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, e % {{ 2 * blocks }}u);
+      }
+//# endfor
+//# endmacro
+//# macro store_lines(name, blocks, loads)
+//# for n in range(loads)
+      {
+        let e = place + {{ n }}u * WORKGROUP;
+//#   if (n + 1) * WORKGROUP > BK * 2 * blocks
+        if (e < {{ BK * 2 * blocks }}u) {
+//#   endif
+        {{ put16(name ~ "s", "(e / " ~ 2 * blocks ~ "u) * " ~ (2 * blocks + 1) ~ "u + e % " ~ 2 * blocks ~ "u", name ~ "_ahead[" ~ n ~ "]") }}
+//#   if (n + 1) * WORKGROUP > BK * 2 * blocks
+        }
+//#   endif
+      }
+//# endfor
+//# endmacro
+//##
+//## Sums go through the subgroup's scores, BK columns at a time; the caller treats one invocation's part of
+//## its row, entry `at` of scores[number] holding column 4n … 4n+3 of the values.
+//# macro through_memory(back)
+//# for round in range((value_blocks + key_blocks - 1) // key_blocks)
+//#   set first = round * key_blocks
+//#   set count = [key_blocks, value_blocks - first] | min
+//#   for r in range(row_blocks)
+//#     for c in range(count)
+    subgroupMatrixStore<row_major>(&scores[number], {{ 16 * r * score_pitch + 4 * c }}u, sums_{{ r }}_{{ first + c }}, {{ score_pitch }}u);
+//#     endfor
+//#   endfor
+    workgroupBarrier();
+    for (var c = 0u; c < {{ span4 }}u; c++) {
+      let at = row * {{ score_pitch }}u + part * {{ span4 }}u + c;
+      let n = {{ 4 * first }}u + part * {{ span4 }}u + c;
+{{ caller("at", "n") }}
+    }
+    workgroupBarrier();
+//#   if back
+//#     for r in range(row_blocks)
+//#       for c in range(count)
+    sums_{{ r }}_{{ first + c }} = subgroupMatrixLoad<Sums, row_major>(&scores[number], {{ 16 * r * score_pitch + 4 * c }}u, {{ score_pitch }}u);
+//#       endfor
+//#     endfor
+    workgroupBarrier();
+//#   endif
+//# endfor
+//# endmacro
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(subgroup_id) number: u32,
+  @builtin(subgroup_invocation_id) lane: u32,
+) {
+  let work = workgroup.x + workgroup.y * workgroups.x;
+  let all_heads = params.heads * params.batch;
+  if (work >= params.tiles * all_heads) {
+    return;
+  }
+  // The last tiles have most to do under a causal mask, so those of all heads begin first.
+  let tile_of_rows = params.tiles - 1u - work / all_heads;
+  let h = work % params.heads;
+  let b = work / params.heads % params.batch;
+  let sequence_here = sequence(b);
+  let length = sequence_here.keys;
+  let shift = sequence_here.shift;
+  let place = (number * 32u + lane) % WORKGROUP;
+  let row = lane % {{ SUB_ROWS }}u;
+  let part = lane / {{ SUB_ROWS }}u % {{ lanes }}u;
+
+  let first_row = tile_of_rows * BQ;
+  let last_row = min(first_row + BQ, params.queries) - 1u;
+  let first_position = i32(first_row) + shift;
+  let last_position = i32(last_row) + shift;
+  let begin = u32(max(0, first_position - params.window_left));
+  let end = u32(max(0, min(length, last_position + params.window_right + 1)));
+  let i = first_row + number * {{ SUB_ROWS }}u + row;
+  let position = i32(i) + shift;
+
+  let kv_head = h / params.group;
+  let query_head = params.query_first + dot(params.query_strides.xy, vec2<u32>(b, h));
+  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, kv_head));
+  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, kv_head));
+
+  var key_ahead: array<vec4<u32>, {{ key_loads }}>;
+  var value_ahead: array<vec4<u32>, {{ value_loads }}>;
+  var s: array<vec4<f32>, {{ span4 }}>;
+  // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
+  var reference = FLOOR;
+  var total = 0.0;
+//# if return_lse
+  var mass = 0.0;
+//# endif
+//# for r in range(row_blocks)
+//#   for n in range(value_blocks)
+  var sums_{{ r }}_{{ n }} = Sums();
+//#   endfor
+//#   for d in range(head_blocks)
+  var query_{{ r }}_{{ d }} = Left();
+//#   endfor
+//# endfor
+
+  if (begin < end) {
+    // The query takes the keys' place on its way to registers.
+//# for turn in range(BQ // BK)
+//#   for n in range(key_loads)
+    {
+      let e = place + {{ n }}u * WORKGROUP;
+      let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
+      key_ahead[{{ n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
+    }
+//#   endfor
+{{ store_lines("key", head_blocks, key_loads) }}
+    workgroupBarrier();
+//#   for own in range(BK // SUB_ROWS)
+    if (number == {{ turn * (BK // SUB_ROWS) + own }}u) {
+//#     for r in range(row_blocks)
+//#       for d in range(head_blocks)
+      query_{{ r }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys, {{ (own * SUB_ROWS + 16 * r) * key_pitch + 2 * per16 * d }}u, {{ key_pitch }}u);
+//#       endfor
+//#     endfor
+    }
+//#   endfor
+    workgroupBarrier();
+//# endfor
+//# if not direct
+{{ load_lines("key", head_blocks, key_loads, "begin") }}
+{{ store_lines("key", head_blocks, key_loads) }}
+{{ load_lines("key", head_blocks, key_loads, "begin + BK") }}
+{{ load_lines("value", value_blocks, value_loads, "begin") }}
+    workgroupBarrier();
+//# endif
+  }
+
+  var turn = 0u;
+  for (var tile = begin; tile < end; tile += BK) {
+    turn++;
+    // Where every row sees every key of the tile there is nothing to check.
+    let whole = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
+      && i32(tile) >= last_position - params.window_left;
+    {
+//# for r in range(row_blocks)
+//#   for k in range(key_blocks)
+      var s_{{ r }}_{{ k }} = Sums();
+//#   endfor
+//# endfor
+//# for d in range(head_blocks)
+//#   for k in range(key_blocks)
+      {
+//#     if direct
+        let k = subgroupMatrixLoad<Right, col_major>(&key, (key_head + (tile + {{ 16 * k }}u) * params.key_strides.z) / 8u + {{ 2 * d }}u, params.key_strides.z / 8u);
+//#     else
+        let k = subgroupMatrixLoad<Right, col_major>(&keys, {{ 16 * k * key_pitch + 2 * per16 * d }}u, {{ key_pitch }}u);
+//#     endif
+//#     for r in range(row_blocks)
+        s_{{ r }}_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ r }}_{{ d }}, k, s_{{ r }}_{{ k }});
+//#     endfor
+      }
+//#   endfor
+//# endfor
+//# for r in range(row_blocks)
+//#   for k in range(key_blocks)
+      subgroupMatrixStore<row_major>(&scores[number], {{ 16 * r * score_pitch + 4 * k }}u, s_{{ r }}_{{ k }}, {{ score_pitch }}u);
+//#   endfor
+//# endfor
+    }
+    workgroupBarrier();
+//# if not direct
+{{ store_lines("key", head_blocks, key_loads) }}
+{{ store_lines("value", value_blocks, value_loads) }}
+{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
+{{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
+//# endif
+
+//# for c in range(span4)
+    s[{{ c }}] = scores[number][row * {{ score_pitch }}u + part * {{ span4 }}u + {{ c }}u] * params.query_scale;
+//# endfor
+    let first_key = tile + part * {{ 4 * span4 }}u;
+//# if masks or has_score_mod
+//#   for c in range(span4)
+//#     for e in range(4)
+    s[{{ c }}].{{ "xyzw"[e] }} = score(s[{{ c }}].{{ "xyzw"[e] }}, b, h, i, first_key + {{ 4 * c + e }}u, position, length);
+//#     endfor
+//#   endfor
+//# else
+//#   if softcap
+//#     for c in range(span4)
+    s[{{ c }}] = vec4<f32>(shaped(s[{{ c }}].x), shaped(s[{{ c }}].y), shaped(s[{{ c }}].z), shaped(s[{{ c }}].w));
+//#     endfor
+//#   endif
+    if (!whole) {
+      // The keys that the row sees, counted from this invocation's first one.
+      let lowest = vec4<i32>(position - params.window_left - i32(first_key));
+      let highest = vec4<i32>(min(position + params.window_right, length - 1) - i32(first_key));
+//#   for c in range(span4)
+      {
+        let column = {{ 4 * c }} + vec4<i32>(0, 1, 2, 3);
+        s[{{ c }}] = select(vec4<f32>(HIDDEN), s[{{ c }}], (column >= lowest) & (column <= highest));
+      }
+//#   endfor
+    }
+//# endif
+    var highs = s[0];
+//# for c in range(1, span4)
+    highs = max(highs, s[{{ c }}]);
+//# endfor
+    var high = max(max(highs.x, highs.y), max(highs.z, highs.w));
+//# if lanes == 2
+    high = max(high, subgroupShuffleXor(high, 16u));
+//# endif
+    let higher = select(reference, high, high > reference + {{ slack }}.0);
+    let shrink = exp2(reference - higher);
+    if ((higher != reference) & (total > 0.0)) {
+      atomicStore(&moved, turn);
+    }
+    reference = higher;
+    var sum = vec4<f32>();
+//# if return_lse
+    var sum_unrounded = vec4<f32>();
+//# endif
+//# for c in range(0, span4, 2)
+    {
+      let p = exp2(s[{{ c }}] - higher);
+      let q = exp2(s[{{ c + 1 }}] - higher);
+      let half_p = vec4<f16>(p);
+      let half_q = vec4<f16>(q);
+      sum += vec4<f32>(half_p) + vec4<f32>(half_q);
+//#   if return_lse
+      sum_unrounded += p + q;
+//#   endif
+      let v = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
+      {{ put16("weights[number]", "row * " ~ (2 * key_blocks + 1) ~ "u + part * " ~ span4 // 2 ~ "u + " ~ c // 2 ~ "u", "v") }}
+    }
+//# endfor
+    total = total * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
+//# if return_lse
+    mass = mass * shrink + ((sum_unrounded.x + sum_unrounded.y) + (sum_unrounded.z + sum_unrounded.w));
+//# endif
+
+    // Also the barrier behind which weights, keys and values are there.
+    if (workgroupUniformLoad(&moved) == turn) {
+//# call(at, n) through_memory(True)
+      scores[number][{{ at }}] *= shrink;
+//# endcall
+    }
+    {
+//# for r in range(row_blocks)
+//#   for k in range(key_blocks)
+      let p_{{ r }}_{{ k }} = subgroupMatrixLoad<Left, row_major>(&weights[number], {{ 16 * r * weight_pitch + 2 * per16 * k }}u, {{ weight_pitch }}u);
+//#   endfor
+//# endfor
+//# for k in range(key_blocks)
+//#   for n in range(value_blocks)
+      {
+//#     if direct
+        let v = subgroupMatrixLoad<Right, row_major>(&value, (value_head + (tile + {{ 16 * k }}u) * params.value_strides.z) / 8u + {{ 2 * n }}u, params.value_strides.z / 8u);
+//#     else
+        let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * per16 * n }}u, {{ value_pitch }}u);
+//#     endif
+//#     for r in range(row_blocks)
+        sums_{{ r }}_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ r }}_{{ k }}, v, sums_{{ r }}_{{ n }});
+//#     endfor
+      }
+//#   endfor
+//# endfor
+    }
+  }
+
+//# if lanes == 2
+  total += subgroupShuffleXor(total, 16u);
+//# endif
+  let factor = row_end(h, reference, total).x;
+  let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
+  workgroupBarrier();
+//# call(at, n) through_memory(False)
+      if (i <= last_row && {{ n }} < DV4) {
+        out_put4(out_row + 4u * {{ n }}, scores[number][{{ at }}] * factor);
+      }
+//# endcall
+//# if return_lse
+//#   if lanes == 2
+  mass += subgroupShuffleXor(mass, 16u);
+//#   endif
+  if (i <= last_row && part == 0u) {
+    lse[(b * params.heads + h) * params.queries + i] = row_end(h, reference, mass).y;
+  }
+//# endif
+}

@@ -1,0 +1,140 @@
+"""The variant on subgroup matrices: what it needs, what it declares, and what it says where it cannot run."""
+
+import re
+
+import numpy as np
+import pytest
+
+import py_attn as pa
+from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
+from py_attn.kernels import attention as attention_module
+from py_attn.kernels._matrix import MatrixTile
+from py_attn.kernels.attention import device_variants
+from tests.recording_bridge import LIMITS, RecordingBridge
+from tests.test_device import device_on
+
+_FEATURES = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix", "subgroup_id")
+_CONFIG = MatrixConfig("f16", "f32", 16, 16, 16)
+_ADAPTER = {
+    "software": False,
+    "features": _FEATURES,
+    "subgroup_size": 32,
+    "matrix_configs": (_CONFIG,),
+    "maxComputeWorkgroupStorageSize": 48 << 10,
+    "maxComputeInvocationsPerWorkgroup": 1024,
+    "maxComputeWorkgroupSizeX": 1024,
+}
+
+
+def launched(*shapes, tile=None, monkeypatch=None, **keywords):
+    """The one dispatch of a call on an adapter with matrices."""
+    bridge = RecordingBridge(**_ADAPTER)
+    device = device_on(bridge)
+    if tile:
+        monkeypatch.setattr(attention_module, "matrix_tile", lambda inputs: tile)
+    tensors = [device.empty(shape, "float16") for shape in shapes]
+    kept = pa.attention(*tensors, variant="matrix", **keywords)
+    device.flush()
+    assert kept is not None
+    return bridge.programs[0][0]
+
+
+def declared_bytes(wgsl):
+    """Workgroup memory that a shader declares, padded to 16 bytes."""
+    sizes = {"vec4<f32>": 16, "vec4<u32>": 16, "vec4<f16>": 8}
+    total = 16
+    for inner, count in re.findall(r"var<workgroup> \w+: array<(vec4<\w+>), (\d+)>", wgsl):
+        total += sizes[inner] * int(count)
+    subgroups = int(re.search(r"const SUBGROUPS: u32 = (\d+)u", wgsl)[1])
+    for inner, count in re.findall(r"var<workgroup> \w+: array<array<(vec4<\w+>), (\d+)>, SUBGROUPS>", wgsl):
+        total += subgroups * sizes[inner] * int(count)
+    return total
+
+
+@pytest.mark.parametrize("dims", [(16, 16), (64, 64), (128, 128), (40, 24), (7, 5), (256, 256)])
+def test_a_call_asks_for_what_it_uses(dims):
+    d, dv = dims
+    launch = launched((1, 4, 100, d), (1, 2, 150, d), (1, 2, 150, dv), return_lse=True)
+    assert launch.label.endswith("attention/matrix")
+    assert launch.wgsl.startswith(
+        "enable f16;\nenable subgroups;\nenable chromium_experimental_subgroup_matrix;\nrequires subgroup_id;"
+    )
+    assert declared_bytes(launch.wgsl) <= 48 << 10
+    assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
+
+
+@pytest.mark.parametrize("half_vectors", [False, True])
+@pytest.mark.parametrize(("subgroups", "rows", "keys"), [(4, 16, 32), (8, 16, 32), (2, 32, 32), (1, 16, 16)])
+def test_tiles_know_their_memory(subgroups, rows, keys, half_vectors, monkeypatch):
+    tile = MatrixTile(subgroups, rows, keys, half_vectors)
+    shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))
+    launch = launched(*shapes, tile=tile, monkeypatch=monkeypatch)
+    assert declared_bytes(launch.wgsl) == tile.workgroup_bytes(96, 48)
+
+
+def test_offsets_of_matrices_are_constant():
+    # Tint puts a branch around a load or store whose offset it does not know to be in bounds.
+    wgsl = launched((1, 1, 64, 128), (1, 1, 64, 128), (1, 1, 64, 128)).wgsl
+    calls = re.findall(r"subgroupMatrix(?:Load<[^>]+>|Store<\w+>)\(&[^,]+, ([^,]+),", wgsl)
+    assert len(calls) > 30
+    assert all(re.fullmatch(r"\d+u", offset) for offset in calls)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"features": ()},
+            "variant: matrix needs shader-f16, subgroups, chromium-experimental-subgroup-matrix",
+        ),
+        ({"features": _FEATURES[1:]}, "variant: matrix needs shader-f16, which fake lacks"),
+        (
+            {"matrix_configs": (MatrixConfig("f16", "f16", 8, 8, 8),)},
+            "variant: matrix needs subgroup matrices of f16 with f32 sums, 16×16×16, which fake lacks",
+        ),
+        ({"subgroup_size": 64}, "variant: matrix needs subgroups of 32, which fake lacks"),
+        ({"maxComputeWorkgroupStorageSize": 512}, "variant: matrix with head dims 64 and 64 needs more"),
+    ],
+)
+def test_what_the_adapter_lacks_is_named(changed, message):
+    bridge = RecordingBridge(**(_ADAPTER | changed))
+    device = device_on(bridge)
+    query = device.empty((1, 2, 100, 64), "float16")
+    with pytest.raises(ValueError, match=message):
+        pa.attention(query, query, query, variant="matrix")
+    device.flush()
+    assert bridge.programs == []
+
+
+def test_inputs_that_do_not_fit_are_named():
+    device = device_on(RecordingBridge(**_ADAPTER))
+    half, full = device.empty((1, 2, 10, 64), "float16"), device.empty((1, 2, 10, 64))
+    with pytest.raises(ValueError, match="float16 query, key and value, got key in float32"):
+        pa.attention(half, full, half, variant="matrix")
+    wide = device.empty((1, 2, 10, 272), "float16")
+    with pytest.raises(ValueError, match="head dims up to 256, got 272 and 272"):
+        pa.attention(wide, wide, wide, variant="matrix")
+    packed = device.empty((10, 2, 64), "float16")
+    begins = np.array([0, 10], np.int32)
+    with pytest.raises(ValueError, match=r"variant: matrix is for pa\.attention"):
+        pa.varlen_attention(packed, packed, packed, begins, begins, variant="matrix")
+
+
+def test_it_is_listed_for_float16_only_and_never_chosen():
+    device = device_on(RecordingBridge(**_ADAPTER))
+    assert device_variants(device) == ["subgroup", "tiled", "naive"]
+    assert device_variants(device, "float16") == ["matrix", "subgroup", "tiled", "naive"]
+    assert "matrix" not in device_variants(device_on(RecordingBridge()), "float16")
+
+
+def test_configs_come_from_plain_data():
+    plain = {
+        "vendor": "v",
+        "architecture": "",
+        "description": "",
+        "software": False,
+        "features": ["subgroups"],
+    }
+    info = AdapterInfo.from_plain(plain | {"limits": LIMITS, "matrix_configs": [["f16", "f32", 16, 16, 16]]})
+    assert info.matrix_configs == (_CONFIG,)
+    assert AdapterInfo.from_plain(plain | {"limits": LIMITS}).matrix_configs == ()
