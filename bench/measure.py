@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 from unittest import mock
@@ -40,8 +40,7 @@ def _device() -> pa.Device:
 
 def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
     """The workloads as plain data; ``matrix`` only where the adapter has what it needs."""
-    features = pa.default_device().info.features
-    matrix = {"shader-f16", "chromium-experimental-subgroup-matrix"} <= features
+    matrix = "matrix" in _attention.device_variants(pa.default_device(), "float16")
     return [w.plain() for w in workloads(size, only) if w.variant != "matrix" or matrix or only]
 
 
@@ -174,13 +173,17 @@ def _tile_replaced(tile: str | None) -> Iterator[None]:
     if not tile:
         yield
         return
-    fields, choose = json.loads(tile), _attention.choose_tile
+    fields = json.loads(tile)
 
-    def chosen(*args: Any, **keywords: Any) -> Any:
-        found = choose(*args, **keywords)
-        return dataclasses.replace(found, **fields) if found else None
+    def replaced(choose: Callable[..., Any]) -> Callable[..., Any]:
+        def chosen(*args: Any, **keywords: Any) -> Any:
+            found = choose(*args, **keywords)
+            return dataclasses.replace(found, **fields) if found else None
 
-    with mock.patch.object(_attention, "choose_tile", chosen):
+        return chosen
+
+    chosen = {name: replaced(getattr(_attention, name)) for name in ("choose_tile", "matrix_tile")}
+    with mock.patch.multiple(_attention, **chosen):
         yield
 
 

@@ -250,6 +250,48 @@ def test_scores_far_from_zero(check, variant):
     )
 
 
+def matrix_cases():
+    """What the matrix variant does differently: head dims in sixteens, whole and partial tiles, layouts."""
+    common = {"variant": "matrix", "dtypes": dtypes("float16"), "without_lse": True}
+    return [
+        *(attention_case(**common, head_dim=d, queries=70, keys=130) for d in (7, 16, 32, 40, 64, 128, 256)),
+        *(
+            attention_case(**common, head_dim=64, queries=q, keys=k, causal=causal, window=window)
+            for q, k in ((1, 1), (64, 64), (150, 70), (33, 200))
+            for causal, window in ((False, None), (True, None), ("top-left", [9, 3]))
+        ),
+        *(attention_case(**common, views=dict.fromkeys(("query", "key", "value"), view)) for view in VIEWS),
+        attention_case(**common, layout="BSHD", softcap=2.0, scale=-0.3, sinks="float32"),
+        attention_case(**common, kv_lengths=[0, 37], mask={"dtype": "bool", "shape": [19, 37]}),
+        # Tall tiles, and maxima that move within a row.
+        attention_case(**common, batch=3, heads=44, kv_heads=44, head_dim=96, queries=256, keys=90, size=2.0),
+    ]
+
+
+def test_matrix_runs_or_says_what_the_adapter_lacks(check, lab):
+    # Experimental, behind flags of the browser: an adapter that has it is checked, any other goes on.
+    lab.run("from py_attn.kernels.attention import device_variants")
+    if lab.run("'matrix' in device_variants(pa.default_device(), 'float16')"):
+        check(*matrix_cases())
+        return
+    assert "matrix" not in lab.info["variants"]
+    message = lab.run("""
+device = pa.default_device()
+half = device.tensor(np.ones((1, 2, 20, 64)), "float16")
+before = device.memory_allocated()
+try:
+    pa.attention(half, half, half, variant="matrix")
+    message = "no error"
+except ValueError as error:
+    message = str(error)
+assert device.memory_allocated() == before
+assert (await pa.attention(half, half, half).numpy() == 1).all()
+message
+""")
+    assert message.startswith("variant: matrix needs "), message
+    assert "subgroup matrices of f16 with f32 sums" in message, message
+
+
 # The tiles that other adapters get. Compiled for a CPU, the large ones take long, the unrolled ones longest.
 _SMALL = Tile(tx=4, ty=2, rows=4, keys=16, depth4=2, value_keys=4)
 TILES = {

@@ -1,10 +1,10 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with subgroup matrices: float16 operands, float32 sums
 //## (WGSL's chromium_experimental_subgroup_matrix, https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md).
 //##
-//## A workgroup has SUBGROUPS subgroups of 32 that own SUB_ROWS query rows each, whose query stays in registers
-//## as left matrices; all walk along the keys BK at a time, which lie staged in workgroup memory with the
-//## values. A subgroup's scores go through workgroup memory of its own, where LANES invocations share a row,
-//## and come back as float16 weights. Memory is in order by two barriers and a uniform load for each tile:
+//## A workgroup has SUBGROUPS subgroups of 32 that own 16 query rows each, whose query stays in registers as
+//## left matrices; all walk along the keys BK at a time, which lie staged in workgroup memory with the values.
+//## A subgroup's scores go through workgroup memory of its own, where two invocations share a row, and come
+//## back as float16 weights. Memory is in order by two barriers and a uniform load for each tile:
 //##   products of query and keys, scores stored
 //##   barrier: next keys and these values are staged, those behind them asked for; scores become weights
 //##   uniform load: sums are scaled where a maximum moved far, weights · values are added
@@ -22,16 +22,13 @@
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
-//# set row_blocks = SUB_ROWS // 16
-//# set lanes = 32 // SUB_ROWS
-//# set span4 = BK // (4 * lanes)
-//## Entries of workgroup memory that hold halves have 8 or 4 of them; `per16` of them are 16 bytes.
-//# set half_type = "vec4<f16>" if half_vectors else "vec4<u32>"
-//# set per16 = 2 if half_vectors else 1
-//## Lines are 16 bytes longer than what they hold, so that eight neighbours of a column spread over all banks.
-//# set key_pitch = per16 * (2 * head_blocks + 1)
-//# set value_pitch = per16 * (2 * value_blocks + 1)
-//# set weight_pitch = per16 * (2 * key_blocks + 1)
+//## Vectors of scores that an invocation has of its row.
+//# set span4 = BK // 8
+//## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
+//## they hold, so that eight neighbours of a column spread over all banks.
+//# set key_pitch = 2 * head_blocks + 1
+//# set value_pitch = 2 * value_blocks + 1
+//# set weight_pitch = 2 * key_blocks + 1
 //# set score_pitch = 4 * key_blocks + 1
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
@@ -46,10 +43,10 @@
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Sums = subgroup_matrix_result<f32, 16, 16>;
-var<workgroup> keys: array<{{ half_type }}, {{ BK * key_pitch }}>;
-var<workgroup> values: array<{{ half_type }}, {{ BK * value_pitch }}>;
-var<workgroup> scores: array<array<vec4<f32>, {{ SUB_ROWS * score_pitch }}>, SUBGROUPS>;
-var<workgroup> weights: array<array<{{ half_type }}, {{ SUB_ROWS * weight_pitch }}>, SUBGROUPS>;
+var<workgroup> keys: array<vec4<u32>, {{ BK * key_pitch }}>;
+var<workgroup> values: array<vec4<u32>, {{ BK * value_pitch }}>;
+var<workgroup> scores: array<array<vec4<f32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
+var<workgroup> weights: array<array<vec4<u32>, {{ 16 * weight_pitch }}>, SUBGROUPS>;
 // The last tile in which a row's reference moved that has sums already.
 var<workgroup> moved: atomic<u32>;
 
@@ -88,16 +85,6 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 {{ row_reader("key", key_layout, D) }}
 {{ row_reader("value", value_layout, DV) }}
 //##
-//## Sixteen bytes into workgroup memory at entry `at` of 16 bytes.
-//# macro put16(memory, at, v)
-//# if per16 == 1
-{{ memory }}[{{ at }}] = {{ v }};
-//# else
-{{ memory }}[2u * ({{ at }})] = bitcast<vec4<f16>>({{ v }}.xy);
-{{ memory }}[2u * ({{ at }}) + 1u] = bitcast<vec4<f16>>({{ v }}.zw);
-//# endif
-//# endmacro
-//##
 //## Asks memory for the lines from `first` on; those past the last are read from the last.
 //# macro load_lines(name, blocks, loads, first)
 //# for n in range(loads)
@@ -115,7 +102,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         if (e < {{ BK * 2 * blocks }}u) {
 //#   endif
-        {{ put16(name ~ "s", "(e / " ~ 2 * blocks ~ "u) * " ~ (2 * blocks + 1) ~ "u + e % " ~ 2 * blocks ~ "u", name ~ "_ahead[" ~ n ~ "]") }}
+        {{ name }}s[(e / {{ 2 * blocks }}u) * {{ 2 * blocks + 1 }}u + e % {{ 2 * blocks }}u] = {{ name }}_ahead[{{ n }}];
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         }
 //#   endif
@@ -129,10 +116,8 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# for round in range((value_blocks + key_blocks - 1) // key_blocks)
 //#   set first = round * key_blocks
 //#   set count = [key_blocks, value_blocks - first] | min
-//#   for r in range(row_blocks)
-//#     for c in range(count)
-    subgroupMatrixStore<row_major>(&scores[number], {{ 16 * r * score_pitch + 4 * c }}u, sums_{{ r }}_{{ first + c }}, {{ score_pitch }}u);
-//#     endfor
+//#   for c in range(count)
+    subgroupMatrixStore<row_major>(&scores[number], {{ 4 * c }}u, sums_{{ first + c }}, {{ score_pitch }}u);
 //#   endfor
     workgroupBarrier();
     for (var c = 0u; c < {{ span4 }}u; c++) {
@@ -142,10 +127,8 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
     }
     workgroupBarrier();
 //#   if back
-//#     for r in range(row_blocks)
-//#       for c in range(count)
-    sums_{{ r }}_{{ first + c }} = subgroupMatrixLoad<Sums, row_major>(&scores[number], {{ 16 * r * score_pitch + 4 * c }}u, {{ score_pitch }}u);
-//#       endfor
+//#     for c in range(count)
+    sums_{{ first + c }} = subgroupMatrixLoad<Sums, row_major>(&scores[number], {{ 4 * c }}u, {{ score_pitch }}u);
 //#     endfor
     workgroupBarrier();
 //#   endif
@@ -171,8 +154,8 @@ fn main(
   let length = sequence_here.keys;
   let shift = sequence_here.shift;
   let place = (number * 32u + lane) % WORKGROUP;
-  let row = lane % {{ SUB_ROWS }}u;
-  let part = lane / {{ SUB_ROWS }}u % {{ lanes }}u;
+  let row = lane % 16u;
+  let part = lane / 16u % 2u;
 
   let first_row = tile_of_rows * BQ;
   let last_row = min(first_row + BQ, params.queries) - 1u;
@@ -180,7 +163,7 @@ fn main(
   let last_position = i32(last_row) + shift;
   let begin = u32(max(0, first_position - params.window_left));
   let end = u32(max(0, min(length, last_position + params.window_right + 1)));
-  let i = first_row + number * {{ SUB_ROWS }}u + row;
+  let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
 
   let kv_head = h / params.group;
@@ -197,13 +180,11 @@ fn main(
 //# if return_lse
   var mass = 0.0;
 //# endif
-//# for r in range(row_blocks)
-//#   for n in range(value_blocks)
-  var sums_{{ r }}_{{ n }} = Sums();
-//#   endfor
-//#   for d in range(head_blocks)
-  var query_{{ r }}_{{ d }} = Left();
-//#   endfor
+//# for n in range(value_blocks)
+  var sums_{{ n }} = Sums();
+//# endfor
+//# for d in range(head_blocks)
+  var query_{{ d }} = Left();
 //# endfor
 
   if (begin < end) {
@@ -218,24 +199,20 @@ fn main(
 //#   endfor
 {{ store_lines("key", head_blocks, key_loads) }}
     workgroupBarrier();
-//#   for own in range(BK // SUB_ROWS)
-    if (number == {{ turn * (BK // SUB_ROWS) + own }}u) {
-//#     for r in range(row_blocks)
-//#       for d in range(head_blocks)
-      query_{{ r }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys, {{ (own * SUB_ROWS + 16 * r) * key_pitch + 2 * per16 * d }}u, {{ key_pitch }}u);
-//#       endfor
+//#   for own in range(key_blocks)
+    if (number == {{ turn * key_blocks + own }}u) {
+//#     for d in range(head_blocks)
+      query_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys, {{ 16 * own * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     endfor
     }
 //#   endfor
     workgroupBarrier();
 //# endfor
-//# if not direct
 {{ load_lines("key", head_blocks, key_loads, "begin") }}
 {{ store_lines("key", head_blocks, key_loads) }}
 {{ load_lines("key", head_blocks, key_loads, "begin + BK") }}
 {{ load_lines("value", value_blocks, value_loads, "begin") }}
     workgroupBarrier();
-//# endif
   }
 
   var turn = 0u;
@@ -245,38 +222,26 @@ fn main(
     let whole = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
     {
-//# for r in range(row_blocks)
-//#   for k in range(key_blocks)
-      var s_{{ r }}_{{ k }} = Sums();
-//#   endfor
+//# for k in range(key_blocks)
+      var s_{{ k }} = Sums();
 //# endfor
 //# for d in range(head_blocks)
 //#   for k in range(key_blocks)
       {
-//#     if direct
-        let k = subgroupMatrixLoad<Right, col_major>(&key, (key_head + (tile + {{ 16 * k }}u) * params.key_strides.z) / 8u + {{ 2 * d }}u, params.key_strides.z / 8u);
-//#     else
-        let k = subgroupMatrixLoad<Right, col_major>(&keys, {{ 16 * k * key_pitch + 2 * per16 * d }}u, {{ key_pitch }}u);
-//#     endif
-//#     for r in range(row_blocks)
-        s_{{ r }}_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ r }}_{{ d }}, k, s_{{ r }}_{{ k }});
-//#     endfor
+        let k = subgroupMatrixLoad<Right, col_major>(&keys, {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+        s_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ d }}, k, s_{{ k }});
       }
 //#   endfor
 //# endfor
-//# for r in range(row_blocks)
-//#   for k in range(key_blocks)
-      subgroupMatrixStore<row_major>(&scores[number], {{ 16 * r * score_pitch + 4 * k }}u, s_{{ r }}_{{ k }}, {{ score_pitch }}u);
-//#   endfor
+//# for k in range(key_blocks)
+      subgroupMatrixStore<row_major>(&scores[number], {{ 4 * k }}u, s_{{ k }}, {{ score_pitch }}u);
 //# endfor
     }
     workgroupBarrier();
-//# if not direct
 {{ store_lines("key", head_blocks, key_loads) }}
 {{ store_lines("value", value_blocks, value_loads) }}
 {{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
 {{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
-//# endif
 
 //# for c in range(span4)
     s[{{ c }}] = scores[number][row * {{ score_pitch }}u + part * {{ span4 }}u + {{ c }}u] * params.query_scale;
@@ -311,9 +276,7 @@ fn main(
     highs = max(highs, s[{{ c }}]);
 //# endfor
     var high = max(max(highs.x, highs.y), max(highs.z, highs.w));
-//# if lanes == 2
     high = max(high, subgroupShuffleXor(high, 16u));
-//# endif
     let higher = select(reference, high, high > reference + {{ slack }}.0);
     let shrink = exp2(reference - higher);
     if ((higher != reference) & (total > 0.0)) {
@@ -335,7 +298,7 @@ fn main(
       sum_unrounded += p + q;
 //#   endif
       let v = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
-      {{ put16("weights[number]", "row * " ~ (2 * key_blocks + 1) ~ "u + part * " ~ span4 // 2 ~ "u + " ~ c // 2 ~ "u", "v") }}
+      weights[number][row * {{ weight_pitch }}u + part * {{ span4 // 2 }}u + {{ c // 2 }}u] = v;
     }
 //# endfor
     total = total * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
@@ -350,31 +313,21 @@ fn main(
 //# endcall
     }
     {
-//# for r in range(row_blocks)
-//#   for k in range(key_blocks)
-      let p_{{ r }}_{{ k }} = subgroupMatrixLoad<Left, row_major>(&weights[number], {{ 16 * r * weight_pitch + 2 * per16 * k }}u, {{ weight_pitch }}u);
-//#   endfor
+//# for k in range(key_blocks)
+      let p_{{ k }} = subgroupMatrixLoad<Left, row_major>(&weights[number], {{ 2 * k }}u, {{ weight_pitch }}u);
 //# endfor
 //# for k in range(key_blocks)
 //#   for n in range(value_blocks)
       {
-//#     if direct
-        let v = subgroupMatrixLoad<Right, row_major>(&value, (value_head + (tile + {{ 16 * k }}u) * params.value_strides.z) / 8u + {{ 2 * n }}u, params.value_strides.z / 8u);
-//#     else
-        let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * per16 * n }}u, {{ value_pitch }}u);
-//#     endif
-//#     for r in range(row_blocks)
-        sums_{{ r }}_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ r }}_{{ k }}, v, sums_{{ r }}_{{ n }});
-//#     endfor
+        let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        sums_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, sums_{{ n }});
       }
 //#   endfor
 //# endfor
     }
   }
 
-//# if lanes == 2
   total += subgroupShuffleXor(total, 16u);
-//# endif
   let factor = row_end(h, reference, total).x;
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
   workgroupBarrier();
@@ -384,9 +337,7 @@ fn main(
       }
 //# endcall
 //# if return_lse
-//#   if lanes == 2
   mass += subgroupShuffleXor(mass, 16u);
-//#   endif
   if (i <= last_row && part == 0u) {
     lse[(b * params.heads + h) * params.queries + i] = row_end(h, reference, mass).y;
   }

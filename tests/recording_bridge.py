@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from py_attn.errors import DeviceLostError
-from py_attn.gpu.bridge import AdapterInfo, RawTiming
+from py_attn.gpu.bridge import AdapterInfo, MatrixConfig, RawTiming
 
 # WebGPU's default limits, below which no adapter goes (https://www.w3.org/TR/webgpu/#limits).
 LIMITS = {
@@ -29,6 +29,18 @@ class Launch:
     params: bytes
     workgroups: tuple[int, int, int]
     buffers: tuple[tuple[int, int, int], ...]
+
+
+#: An adapter with subgroup matrices, as the keywords of `RecordingBridge`.
+MATRIX_ADAPTER = {
+    "software": False,
+    "features": ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix", "subgroup_id"),
+    "subgroup_size": 32,
+    "matrix_configs": (MatrixConfig("f16", "f32", 16, 16, 16),),
+    "maxComputeWorkgroupStorageSize": 48 << 10,
+    "maxComputeInvocationsPerWorkgroup": 1024,
+    "maxComputeWorkgroupSizeX": 1024,
+}
 
 
 class RecordingBridge:

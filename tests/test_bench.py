@@ -1,9 +1,12 @@
 """The bench's Python half: numbers, workloads, reference rows, what is written."""
 
 import asyncio
+import dataclasses
 import json
+import re
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,7 +19,8 @@ from bench.runs import Options, Run
 from bench.workloads import FULL, SMALL, workloads
 from py_attn.gpu.device import request_device
 from scripts.bench import remark
-from tests.recording_bridge import RecordingBridge
+from tests.recording_bridge import MATRIX_ADAPTER, RecordingBridge
+from tests.test_device import device_on
 
 ROOT = Path(__file__).parent.parent
 
@@ -95,6 +99,24 @@ def test_unknown_names_are_refused():
 def test_matrix_is_listed_where_the_adapter_has_it(device):
     assert "matrix" not in {w["name"] for w in listed("full", [])}
     assert {w["name"] for w in listed("full", ["matrix"])} == {"matrix"}
+    with mock.patch.object(pa, "default_device", return_value=device_on(RecordingBridge(**MATRIX_ADAPTER))):
+        assert "matrix" in {w["name"] for w in listed("full", [])}
+
+
+def test_the_matrix_row_runs_on_float16_where_the_adapter_has_it():
+    (workload,) = workloads("full", ["matrix"])
+    bridge = RecordingBridge(**MATRIX_ADAPTER)
+    device = device_on(bridge)
+    run = Run(device, dataclasses.replace(workload, heads=2, kv_heads=2, queries=64, keys=64), Options())
+    kept = run.call(0)
+    device.flush()
+    assert kept.dtype == "float16"
+    launch = bridge.programs[-1][-1]
+    assert launch.label.endswith("attention/matrix")
+    # Rows of sixteen aligned bytes: nothing is read one number at a time.
+    assert re.findall(r"var<storage, read> (\w+): array<vec4<u32>>", launch.wgsl) == ["query", "key", "value"]
+    with pytest.raises(ValueError, match="variant: matrix needs shader-f16"):
+        Run(device_on(RecordingBridge()), run.workload, Options()).call(0)
 
 
 @pytest.mark.parametrize("name", ["minilm", "long-causal", "decode", "varlen"])

@@ -10,25 +10,15 @@ from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.kernels import attention as attention_module
 from py_attn.kernels._matrix import MatrixTile
 from py_attn.kernels.attention import device_variants
-from tests.recording_bridge import LIMITS, RecordingBridge
+from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
 
-_FEATURES = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix", "subgroup_id")
-_CONFIG = MatrixConfig("f16", "f32", 16, 16, 16)
-_ADAPTER = {
-    "software": False,
-    "features": _FEATURES,
-    "subgroup_size": 32,
-    "matrix_configs": (_CONFIG,),
-    "maxComputeWorkgroupStorageSize": 48 << 10,
-    "maxComputeInvocationsPerWorkgroup": 1024,
-    "maxComputeWorkgroupSizeX": 1024,
-}
+_FEATURES, (_CONFIG,) = MATRIX_ADAPTER["features"], MATRIX_ADAPTER["matrix_configs"]
 
 
 def launched(*shapes, tile=None, monkeypatch=None, **keywords):
     """The one dispatch of a call on an adapter with matrices."""
-    bridge = RecordingBridge(**_ADAPTER)
+    bridge = RecordingBridge(**MATRIX_ADAPTER)
     device = device_on(bridge)
     if tile:
         monkeypatch.setattr(attention_module, "matrix_tile", lambda inputs: tile)
@@ -41,7 +31,7 @@ def launched(*shapes, tile=None, monkeypatch=None, **keywords):
 
 def declared_bytes(wgsl):
     """Workgroup memory that a shader declares, padded to 16 bytes."""
-    sizes = {"vec4<f32>": 16, "vec4<u32>": 16, "vec4<f16>": 8}
+    sizes = {"vec4<f32>": 16, "vec4<u32>": 16}
     total = 16
     for inner, count in re.findall(r"var<workgroup> \w+: array<(vec4<\w+>), (\d+)>", wgsl):
         total += sizes[inner] * int(count)
@@ -63,13 +53,22 @@ def test_a_call_asks_for_what_it_uses(dims):
     assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
 
 
-@pytest.mark.parametrize("half_vectors", [False, True])
-@pytest.mark.parametrize(("subgroups", "rows", "keys"), [(4, 16, 32), (8, 16, 32), (2, 32, 32), (1, 16, 16)])
-def test_tiles_know_their_memory(subgroups, rows, keys, half_vectors, monkeypatch):
-    tile = MatrixTile(subgroups, rows, keys, half_vectors)
+@pytest.mark.parametrize(("subgroups", "keys"), [(4, 32), (8, 32), (2, 16), (1, 16)])
+def test_tiles_know_their_memory(subgroups, keys, monkeypatch):
+    tile = MatrixTile(subgroups, keys)
     shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))
     launch = launched(*shapes, tile=tile, monkeypatch=monkeypatch)
     assert declared_bytes(launch.wgsl) == tile.workgroup_bytes(96, 48)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [((1, 16, 4096, 128), 128), ((1, 16, 1024, 128), 64), ((8, 12, 512, 64), 64), ((1, 4, 4096, 256), 64)],
+)
+def test_tall_tiles_are_for_wide_heads_and_many_rows(shape, rows):
+    launch = launched(shape, shape, shape)
+    assert f"const BQ: u32 = {rows}u" in launch.wgsl
+    assert np.prod(launch.workgroups) == shape[0] * shape[1] * shape[2] // rows
 
 
 def test_offsets_of_matrices_are_constant():
@@ -97,7 +96,7 @@ def test_offsets_of_matrices_are_constant():
     ],
 )
 def test_what_the_adapter_lacks_is_named(changed, message):
-    bridge = RecordingBridge(**(_ADAPTER | changed))
+    bridge = RecordingBridge(**(MATRIX_ADAPTER | changed))
     device = device_on(bridge)
     query = device.empty((1, 2, 100, 64), "float16")
     with pytest.raises(ValueError, match=message):
@@ -107,7 +106,7 @@ def test_what_the_adapter_lacks_is_named(changed, message):
 
 
 def test_inputs_that_do_not_fit_are_named():
-    device = device_on(RecordingBridge(**_ADAPTER))
+    device = device_on(RecordingBridge(**MATRIX_ADAPTER))
     half, full = device.empty((1, 2, 10, 64), "float16"), device.empty((1, 2, 10, 64))
     with pytest.raises(ValueError, match="float16 query, key and value, got key in float32"):
         pa.attention(half, full, half, variant="matrix")
@@ -121,7 +120,7 @@ def test_inputs_that_do_not_fit_are_named():
 
 
 def test_it_is_listed_for_float16_only_and_never_chosen():
-    device = device_on(RecordingBridge(**_ADAPTER))
+    device = device_on(RecordingBridge(**MATRIX_ADAPTER))
     assert device_variants(device) == ["subgroup", "tiled", "naive"]
     assert device_variants(device, "float16") == ["matrix", "subgroup", "tiled", "naive"]
     assert "matrix" not in device_variants(device_on(RecordingBridge()), "float16")

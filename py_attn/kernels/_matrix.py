@@ -1,7 +1,8 @@
 """The variant ``matrix``: float16 attention on subgroup matrices, where an adapter has them.
 
-https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md, in Chromium behind
-``--enable-unsafe-webgpu`` (on NVIDIA also ``--enable-dawn-features=vulkan_enable_f16_on_nvidia``).
+https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md. Experimental, so "auto" never takes
+it: in Chromium behind ``--enable-unsafe-webgpu``, on NVIDIA with Vulkan also behind
+``--enable-dawn-features=vulkan_enable_f16_on_nvidia``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ ENABLE = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
 _FEATURES = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix", SUBGROUP_ID)
 _CONFIG = MatrixConfig("f16", "f32", 16, 16, 16)
 _SUBGROUP = 32
+_ROWS = 16
 _MAX_HEAD_DIM = 256
 # How far, in powers of two, a row's maximum may rise before its sums are scaled.
 _SLACK = 8
@@ -31,44 +33,32 @@ class MatrixTile:
     Attributes
     ----------
     subgroups : int
-        Subgroups of a workgroup.
-    rows : int
-        Query rows of a subgroup: 16 or 32.
+        Subgroups of a workgroup, each with 16 query rows.
     keys : int
-        Keys of a tile, a multiple of 16 and of ``rows``, that divides ``queries``.
-    half_vectors : bool
-        Whether halves lie in workgroup memory as ``vec4<f16>`` instead of ``vec4<u32>``.
-    direct : bool
-        Whether keys and values are read from their buffers, for whole tiles of aligned rows only.
+        Keys of a tile, a multiple of 16 that divides ``queries``.
     """
 
     subgroups: int
-    rows: int
     keys: int
-    half_vectors: bool = False
-    direct: bool = False
 
     @property
     def queries(self) -> int:
         """Query rows of a tile."""
-        return self.subgroups * self.rows
+        return _ROWS * self.subgroups
 
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
         lines = sum(2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim))
-        own = self.rows * (self.keys // 4 + 1 + self.keys // 8 + 1)
+        own = _ROWS * (self.keys // 4 + 1 + self.keys // 8 + 1)
         return 16 * (self.keys * lines + self.subgroups * own) + 16
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
         return {
             "SUBGROUPS": self.subgroups,
-            "SUB_ROWS": self.rows,
             "BQ": self.queries,
             "BK": self.keys,
             "WORKGROUP": _SUBGROUP * self.subgroups,
-            "half_vectors": self.half_vectors,
-            "direct": self.direct,
             "slack": _SLACK,
         }
 
@@ -82,8 +72,11 @@ class MatrixTile:
         )
 
 
-# The fastest first.
-_TILES = (MatrixTile(4, 16, 32), MatrixTile(2, 16, 32), MatrixTile(2, 16, 16), MatrixTile(1, 16, 16))
+# Measured in bench/NOTES.md: the tall tile for wide heads, another elsewhere, and less where memory is short.
+_TALL = MatrixTile(8, 32)
+_TILES = (MatrixTile(4, 16), MatrixTile(2, 16), MatrixTile(1, 16))
+# Two workgroups for each of an H200's 132 cores: with fewer, shorter tiles keep more of them at work.
+_ENOUGH_WORKGROUPS = 264
 
 
 def missing(info: AdapterInfo) -> list[str]:
@@ -120,7 +113,11 @@ def matrix_tile(inputs: Inputs) -> MatrixTile:
         raise ValueError(
             f"variant: matrix takes head dims up to {_MAX_HEAD_DIM}, got {p.head_dim} and {p.value_head_dim}"
         )
-    for tile in _TILES:
+    tall = (
+        max(p.head_dim, p.value_head_dim) > 64
+        and p.batch * p.heads * -(-p.queries // _TALL.queries) >= _ENOUGH_WORKGROUPS
+    )
+    for tile in (_TALL, *_TILES) if tall else _TILES:
         if tile.fits(p.head_dim, p.value_head_dim, info.limits):
             return tile
     raise ValueError(

@@ -113,6 +113,7 @@ def attention(
         (workgroup memory), "subgroup" (also shuffles), or "auto", which chooses among these. "matrix", for
         float16 inputs and head dims up to 256, multiplies on tensor cores through WebGPU's experimental
         subgroup matrices: float16 weights, float32 sums, so within float16's error instead of float32's.
+        It needs an adapter with them and with shader-f16, in Chromium behind flags (docs/attention.md).
     return_lse : bool
         Also return the log-sum-exp of each row's scores.
 

@@ -224,5 +224,5 @@ def rows_of(
 
 def _variant(name: str) -> Any:
     if name not in ("auto", "naive", "rows", "tiled", "subgroup", "matrix"):
-        raise ValueError(f"variant: expected auto, naive, tiled, subgroup or matrix, got {name!r}")
+        raise ValueError(f"variant: expected auto, naive, rows, tiled, subgroup or matrix, got {name!r}")
     return name
