@@ -38,53 +38,60 @@ def qkv(device, dtype="float32"):
     return [zeros(device, 1, 2, length, 8, dtype=dtype) for length in (5, 7, 7)]
 
 
+SIDES = st.none() | st.integers(0, 3)
+#: Each part of a call by itself, so that two calls may differ in one of them.
+PARTS = {
+    "batch": st.integers(1, 2),
+    "group": st.integers(1, 2),
+    "kv_heads": st.integers(1, 2),
+    "queries": st.sampled_from([1, 5, 40]),
+    "keys": st.sampled_from([1, 7, 40]),
+    "dim": st.sampled_from([3, 8]),
+    "value_dim": st.sampled_from([4, 8]),
+    "dtypes": st.tuples(*[st.sampled_from(FLOATS)] * 3),
+    "begins": st.tuples(*[st.integers(0, 2)] * 3),
+    "steps": st.tuples(*[st.integers(1, 2)] * 3),
+    "layout": st.sampled_from(["BHSD", "BSHD"]),
+    "causal": st.sampled_from([False, True, "bottom-right", "top-left"]),
+    "window": SIDES | st.tuples(SIDES, SIDES),
+    "scale": st.none() | st.sampled_from([0.5, 1, 2.0]),
+    "softcap": st.sampled_from([None, 0, 3, 20.0]),
+    "return_lse": st.booleans(),
+    "variant": st.sampled_from(["auto", "naive", "tiled"]),
+    "mask": st.sampled_from([None, "bool", "float32"]),
+    "kv_lengths": st.sampled_from([None, "int32"]),
+    "sinks": st.sampled_from([None, "float32", "float16"]),
+}
+OPTIONS = ("layout", "causal", "window", "scale", "softcap", "return_lse", "variant")
+
+
 @st.composite
-def calls(draw):
-    """Shapes, how the tensors lie, and options of a right call."""
-    batch, group, kv_heads = (draw(st.integers(1, 2)) for _ in range(3))
-    queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
-    dim, value_dim = (draw(st.sampled_from([3, 4, 8, 32])) for _ in range(2))
-    layout = draw(st.sampled_from(["BHSD", "BSHD"]))
-    heads = group * kv_heads
-    shapes = [(batch, heads, queries, dim), (batch, kv_heads, keys, dim), (batch, kv_heads, keys, value_dim)]
-    if layout == "BSHD":
-        shapes = [(b, s, h, d) for b, h, s, d in shapes]
-    operands = [
-        (shape, draw(st.sampled_from(FLOATS)), draw(st.integers(0, 2)), draw(st.integers(1, 2)))
-        for shape in shapes
-    ]
-    side = st.none() | st.integers(0, 9)
-    options = {
-        "layout": layout,
-        "causal": draw(st.sampled_from([False, True, "bottom-right", "top-left"])),
-        "window": draw(side | st.tuples(side, side)),
-        "scale": draw(st.none() | st.sampled_from([0.5, 1, 2.0])),
-        "softcap": draw(st.sampled_from([None, 0, 3, 20.0])),
-        "return_lse": draw(st.booleans()),
-        "variant": draw(st.sampled_from(["auto", "naive", "tiled"])),
-    }
-    extra = {
-        "mask": draw(st.none() | st.sampled_from([(queries, keys), (batch, 1, 1, keys)])),
-        "kv_lengths": draw(st.none() | st.just((batch,))),
-        "sinks": draw(st.none() | st.just((heads,))),
-    }
-    return operands, options, extra, draw(st.sampled_from(["bool", "float32"]))
+def alike(draw):
+    """A right call, and some that differ from it in one part each."""
+    first = {name: draw(part) for name, part in PARTS.items()}
+    names = draw(st.lists(st.sampled_from(list(PARTS)), max_size=4))
+    return [first, *({**first, name: draw(PARTS[name])} for name in names)]
 
 
 def make(device, call):
-    """The tensors of a call, as views that begin and step as it says, and its keywords."""
-    operands, options, extra, mask_dtype = call
-    tensors = []
-    for shape, dtype, begin, step in operands:
-        rows = list(shape)
-        rows[1] = begin + shape[1] * step
-        tensors.append(zeros(device, *rows, dtype=dtype)[:, begin::step][:, : shape[1]])
-    dtypes = {"mask": mask_dtype, "kv_lengths": "int32", "sinks": "float32"}
-    given = {
-        name: None if shape is None else device.tensor(np.ones(shape, dtypes[name]))
-        for name, shape in extra.items()
-    }
-    return tensors, options | given
+    """The tensors of a call, views of larger ones, and its keywords."""
+    batch, heads, keys = call["batch"], call["group"] * call["kv_heads"], call["keys"]
+    shapes = [
+        (batch, heads, call["queries"], call["dim"]),
+        (batch, call["kv_heads"], keys, call["dim"]),
+        (batch, call["kv_heads"], keys, call["value_dim"]),
+    ]
+    if call["layout"] == "BSHD":
+        shapes = [(b, s, h, d) for b, h, s, d in shapes]
+    tensors = [
+        zeros(device, b, 2 + 2 * n, m, d, dtype=dtype)[:, begin::step][:, :n]
+        for (b, n, m, d), dtype, begin, step in zip(
+            shapes, call["dtypes"], call["begins"], call["steps"], strict=True
+        )
+    ]
+    wanted = {"mask": (call["queries"], keys), "kv_lengths": (batch,), "sinks": (heads,)}
+    given = {name: device.tensor(np.ones(shape, call[name])) for name, shape in wanted.items() if call[name]}
+    return tensors, {name: call[name] for name in OPTIONS} | given
 
 
 def launched(bridge, tensors, keywords):
@@ -101,7 +108,7 @@ def launched(bridge, tensors, keywords):
     return launch.label, launch.wgsl, launch.params, launch.workgroups, buffers, seen
 
 
-@given(st.lists(calls(), min_size=1, max_size=4))
+@given(alike())
 def test_a_known_form_is_launched_like_one_that_was_never_seen(several):
     bridge = RecordingBridge()
     device = device_on(bridge)
