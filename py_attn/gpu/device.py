@@ -270,7 +270,8 @@ class Device:
         ValueError
             When the view spans more than a binding may hold.
         """
-        storage = tensor.storage(name)
+        # Whether the device is still there is asked once a dispatch, not for each of its buffers.
+        storage = tensor._storage if tensor.lives_on(self) else tensor.storage(name)
         allowed = self.info.limits["maxStorageBufferBindingSize"]
         if storage.nbytes <= allowed:
             return BoundBuffer(storage, 0, storage.nbytes, tensor.offset)
