@@ -1,11 +1,14 @@
 // Makes the archives of what the page's Python needs: `node pack.js START REST SAMPLE WHEEL …`. Pyodide itself runs
 // packing.py, because bytecode is only good for the very version of Python that made it, and tells what a start imports.
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
+import { rename, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import process from "node:process";
+import { promisify } from "node:util";
 import zlib from "node:zlib";
 import { loadPyodide } from "pyodide";
 
+const gzip = promisify(zlib.gzip);
 const [start, rest, sample, ...wheels] = process.argv.slice(2);
 const read = (/** @type {string | URL} */ path) => new Uint8Array(readFileSync(path));
 const stdlib = new URL("python_stdlib.zip", import.meta.resolve("pyodide"));
@@ -23,8 +26,14 @@ for (const [name, value] of Object.entries({ sample: read(sample), stdlib: read(
 const packs = await python.runPythonAsync(`
 import sys
 import py_attn.viewer.files
+from py_attn.gpu import shader
 from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
+
+shader.compiled_folder().mkdir()
+for name in shader.environment().list_templates(["wgsl"]):
+    shader.environment().get_template(name)
+templates = {str(path): path.read_bytes() for path in sorted(shader.compiled_folder().iterdir())}
 
 async def start(viewer):
     await viewer.connect()
@@ -43,10 +52,14 @@ viewer = Viewer()
 viewer._request_device = lambda: request_device(recording_bridge.RecordingBridge())
 await start(viewer)
 imported = list(sys.modules)
-packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported)
+packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported, templates)
 `);
-for (const [path, content] of [[start, packs.get(0)], [rest, packs.get(1)]]) {
-  writeFileSync(`${path}.partial`, zlib.gzipSync(content.toJs(), { level: 9 }));
-  renameSync(`${path}.partial`, path);
+
+/** @param {string} path @param {Uint8Array} content */
+async function put(path, content) {
+  await writeFile(`${path}.partial`, await gzip(content, { level: 9 }));
+  await rename(`${path}.partial`, path);
 }
+
+await Promise.all([put(start, packs.get(0).toJs()), put(rest, packs.get(1).toJs())]);
 process.exit(0); // Pyodide keeps Node running

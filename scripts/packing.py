@@ -13,7 +13,7 @@ import marshal
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import util
 from pathlib import PurePosixPath
 
@@ -28,7 +28,9 @@ OURS = "py_attn/"
 WHOLE = (OURS, "jinja2/", "markupsafe/")
 
 
-def write_packs(stdlib: bytes, wheels: Iterable[bytes], imported: Iterable[str]) -> tuple[bytes, bytes]:
+def write_packs(
+    stdlib: bytes, wheels: Iterable[bytes], imported: Iterable[str], more: Mapping[str, bytes]
+) -> tuple[bytes, bytes]:
     """Make the archives, to be unpacked at the root.
 
     Parameters
@@ -39,6 +41,8 @@ def write_packs(stdlib: bytes, wheels: Iterable[bytes], imported: Iterable[str])
         The packages beside it.
     imported
         Full names of the modules that a start imports.
+    more
+        Other files for the first archive, by their paths.
 
     Returns
     -------
@@ -55,6 +59,8 @@ def write_packs(stdlib: bytes, wheels: Iterable[bytes], imported: Iterable[str])
                     continue
                 for name, compiled in _compiled(path, content, folder):
                     _put(first, folder + name, compiled)
+        for path, content in more.items():
+            _put(first, path.removeprefix("/"), content)
     return start.getvalue(), rest.getvalue()
 
 

@@ -31,7 +31,10 @@ def packs():
         }
     )
     ours = zipped({"py_attn/late.py": "ours = 1", "py_attn/shaders/a.wgsl": "fn main() {}"})
-    return [read(pack) for pack in write_packs(stdlib, [wheel, ours], ["json", "numpy.core"])]
+    return [
+        read(pack)
+        for pack in write_packs(stdlib, [wheel, ours], ["json", "numpy.core"], {"/a/b.cache": b"more"})
+    ]
 
 
 def read(archive):
@@ -54,6 +57,7 @@ def test_what_a_start_imports_comes_compiled_and_first(packs):
         f"{PACKAGES}py_attn/late.py",
         f"{PACKAGES}{cached}",
         f"{PACKAGES}py_attn/shaders/a.wgsl",
+        "a/b.cache",
     }
 
 

@@ -72,6 +72,11 @@ def shader_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "shaders"
 
 
+def compiled_folder() -> Path:
+    """Templates as Python bytecode, where somebody (scripts/pack.js, for the page) has compiled them."""
+    return shader_folder() / "compiled"
+
+
 class _MarkingLoader(jinja2.FileSystemLoader):
     """Adds to every template line a mark that tells where it came from."""
 
@@ -87,7 +92,9 @@ class _MarkingLoader(jinja2.FileSystemLoader):
 @functools.cache
 def environment() -> jinja2.Environment:
     """The Jinja2 environment of all shaders."""
+    compiled = compiled_folder()
     return jinja2.Environment(
+        bytecode_cache=jinja2.FileSystemBytecodeCache(str(compiled)) if compiled.is_dir() else None,
         loader=_MarkingLoader(shader_folder()),
         undefined=jinja2.StrictUndefined,
         line_statement_prefix="//#",

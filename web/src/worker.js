@@ -38,6 +38,15 @@ const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
 const RIGHT_AWAY = new Set([
   'connect', 'open_sample', 'legend', 'overview', 'window', 'row', 'decode_open', 'decode_step', 'load_model',
 ]);
+/**
+ * At its start the page asks for everything at once. What is looked at first goes first, as compiling the kernels of the
+ * others would hold it up: the first answer to the one is waited for by the other.
+ * @type {Record<string, string | undefined>}
+ */
+const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' };
+/** What is out of sight is never asked for. */
+const MOST_WAITED_MS = 1000;
+const firstAnswers = createFirsts();
 /** By then all maps of the start are there. Who needs these modules sooner asks sooner, and is told what fails. */
 const REST_AFTER_MS = 1000;
 /** @type {Promise<void> | undefined} when the modules are there that a start does without */
@@ -97,6 +106,7 @@ const worker = {
    */
   async call(method, payload, onProgress, number) {
     if (!RIGHT_AWAY.has(method)) await wholePython();
+    await firstAnswers.wait(GOES_AFTER[method]);
     // null would become Python's JsNull; what is absent has its default there.
     const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
@@ -111,6 +121,7 @@ const worker = {
       throw pythonError(error);
     } finally {
       given.destroy();
+      firstAnswers.came(method);
     }
   },
 
@@ -145,6 +156,24 @@ const worker = {
     for (const name of names) assets.cancel(name);
   },
 };
+
+/** Remembers which things have happened once, and lets others wait for that. */
+function createFirsts() {
+  /** @type {Map<string, { promise: Promise<void>, resolve: () => void }>} */
+  const known = new Map();
+  function get(/** @type {string} */ name) {
+    /** @type {() => void} */
+    let resolve = () => {};
+    const promise = /** @type {Promise<void>} */ (new Promise((done) => (resolve = done)));
+    return known.get(name) ?? known.set(name, { promise, resolve }).get(name);
+  }
+  return {
+    came: (/** @type {string} */ name) => get(name)?.resolve(),
+    /** Resolves when `name` has come, or after a while. @param {string | undefined} name */
+    wait: (name) =>
+      name && Promise.race([get(name)?.promise, new Promise((done) => setTimeout(done, MOST_WAITED_MS))]),
+  };
+}
 
 /** Resolves when everything can be imported. */
 function wholePython() {
