@@ -119,7 +119,7 @@ def test_bytes_before_the_first_map_and_over_the_wire(context, watch):
     with serving(build(), "/x/", compressed=True) as url:
         page = context.new_page()
         page.goto(url)
-        page.wait_for_selector("[data-painted]", state="attached", timeout=60_000)
+        page.wait_for_selector("[data-shown]", state="attached", timeout=60_000)
         page.goto("about:blank")
     paths = {path.removeprefix("/x/") or "index.html": headers for path, headers in asked}
     whole = sum((DIST / path).stat().st_size for path in paths)

@@ -48,7 +48,7 @@ const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' 
 const MOST_WAITED_MS = 1000;
 const firstAnswers = createFirsts();
 /** By then all maps of the start are there. Who needs these modules sooner asks sooner, and is told what fails. */
-const REST_AFTER_MS = 1000;
+const REST_AFTER_MS = 2000;
 /** @type {Promise<void> | undefined} when the modules are there that a start does without */
 let rest;
 

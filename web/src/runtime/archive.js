@@ -2,10 +2,25 @@
 
 const BLOCK = 512;
 
-/** @param {ArrayBuffer} compressed @returns {Promise<Uint8Array<ArrayBuffer>>} */
+/**
+ * A gzip file's content. Written and read by hand: going through a Blob and a Response takes twice as long.
+ * @param {ArrayBuffer} compressed
+ */
 export async function inflate(compressed) {
-  const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream('gzip'));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const { readable, writable } = new DecompressionStream('gzip');
+  const writer = writable.getWriter();
+  const written = writer.write(compressed).then(() => writer.close());
+  // The last four bytes of the format are the content's size.
+  const content = new Uint8Array(new DataView(compressed).getUint32(compressed.byteLength - 4, true));
+  const reader = readable.getReader();
+  for (let at = 0; ; ) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    content.set(value, at);
+    at += value.length;
+  }
+  await written;
+  return content;
 }
 
 /**
