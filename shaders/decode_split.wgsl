@@ -2,50 +2,118 @@
 //## (split-KV as in Flash-Decoding, Dao et al. 2023).
 //##
 //## A workgroup takes ROWS rows (heads of a group times new positions), so that every key and value is
-//## read once for all of them. LANES invocations share a key: each holds some vec4s of the queries, the
-//## key, the value and the output. The groups of LANES take AHEAD keys at a time each and run an online
-//## softmax of their own; they meet only at the end. Memory is asked for the next keys and values as soon as the
-//## registers of these are free. Nothing waits for a barrier on the way, but where there are no subgroups the
-//## products are summed in workgroup memory.
-//## Entries past the last are read from the last one and hidden.
+//## read once for all of them. It consists of teams of TEAM invocations, each with an online softmax of its own; teams
+//## meet only at the end. At each step a team takes STEP keys. For the scores LANES invocations share a key,
+//## each with some pieces of it (lib/pieces.wgsl), and take AHEAD keys one after the other; then they exchange their
+//## partial sums so that each is left with the scores of one row with some keys, and nothing of the softmax is
+//## computed twice. For the sums VALUE_LANES invocations share a value, each with some pieces of it, and get the
+//## weights from those that hold them.
+//##
+//## Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a team is
+//## within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
+//## through workgroup memory. Entries past the last are read from the last one and hidden.
 //## With one split the result is written at once, else its normalised output and LSE go to decode_reduce.wgsl.
 //# from "lib/storage.wgsl" import reader, writer, half_types
-//# from "lib/turboquant.wgsl" import row_reader, row_tables
+//# from "lib/turboquant.wgsl" import row_tables
+//# from "lib/pieces.wgsl" import piece_reader
 //# from "lib/blocks.wgsl" import each
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
-{{ row_reader("key", key_dtype, True, D, key_row, True) }}
-{{ row_reader("value", value_dtype, True, DV, value_row, True) }}
+{{ piece_reader("key", key_dtype, D, key_row, key_wide) }}
+{{ piece_reader("value", value_dtype, DV, value_row, value_wide) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/cache.wgsl"
 //##
-//# set key4s = (D4 + LANES - 1) // LANES
-//# set value4s = (DV4 + LANES - 1) // LANES
-//# set groups = WORKGROUP // LANES
-const GROUPS = {{ groups }}u;
-var<workgroup> tops: array<f32, {{ ROWS * groups }}>;
-var<workgroup> totals: array<f32, {{ ROWS * groups }}>;
-var<workgroup> merged: array<vec4<f32>, WORKGROUP>;
+//## Pieces of a row, and of those how many an invocation holds.
+//# set key_vec4s = 2 if key_wide else 1
+//# set value_vec4s = 2 if value_wide else 1
+//# set key_pieces = D4 // key_vec4s
+//# set value_pieces = DV4 // value_vec4s
+//# set key_each = (key_pieces + LANES - 1) // LANES
+//# set value_each = (value_pieces + VALUE_LANES - 1) // VALUE_LANES
+//# set vec4s = value_each * value_vec4s
+//# set key_scaled = key_wide and key_row
+//# set value_scaled = value_wide and value_row
+//##
+//## Partial sums of an invocation: PADDED rows by AHEAD keys; of LANES invocations each is left with `held`. Where these
+//## are more than there are sums, several hold the same.
+//# set partial = PADDED * AHEAD
+//# set held = [partial // LANES, 1] | max
+//# set distinct = [partial, LANES] | min
+//##
+//## Keys that a team takes at a time, and values.
+const GROUPS = {{ TEAM // LANES }}u;
+const VALUE_GROUPS = {{ TEAM // VALUE_LANES }}u;
+const STEP = {{ TEAM // LANES * AHEAD }}u;
+const TEAMS = {{ WORKGROUP // TEAM }}u;
+const PARTS = {{ WORKGROUP // VALUE_LANES }}u;
+//# set values = TEAM // LANES * AHEAD // (TEAM // VALUE_LANES)
+var<workgroup> tops: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> totals: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> shares: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> merged: array<vec4<f32>, {{ ([MERGED, ROWS * vec4s] | min) * WORKGROUP }}>;
 //# if not subgroups
-var<workgroup> products: array<f32, {{ ROWS * AHEAD * WORKGROUP }}>;
+var<workgroup> exchanged: array<f32, {{ partial * WORKGROUP }}>;
+var<workgroup> exchanged_weight: array<f32, {{ held * WORKGROUP }}>;
+var<workgroup> exchanged_top: array<f32, WORKGROUP>;
+var<workgroup> exchanged_shrink: array<f32, WORKGROUP>;
 //# elif not subgroup_ids
 var<workgroup> subgroups_seen: atomic<u32>;
 //# endif
 //##
-//## Vec4 number n of an operand that a lane holds.
-//# set vec4_of = "(lane + LANES * {0})"
+//## The first element of a piece that an invocation holds, kept within the row.
+//# set within = "min({0} + {1}u * {{}}, {2}u)"
+//# set key_piece = "KEY_PIECE * " ~ (within if key_pieces % LANES else "({0} + {1}u * {{}})").format("lane", LANES, key_pieces - 1)
+//# set value_piece = "VALUE_PIECE * " ~ (within if value_pieces % VALUE_LANES else "({0} + {1}u * {{}})").format("value_lane", VALUE_LANES, value_pieces - 1)
+const KEY_PIECE = {{ 4 * key_vec4s }}u;
+const VALUE_PIECE = {{ 4 * value_vec4s }}u;
 //##
-//## Asks memory for the keys' or values' vec4s of AHEAD entries.
-//# macro load(name, to, first, count, d4)
+//## What the invocation has whose number differs in this bit. Within four there is an instruction of its own, which
+//## need not care for numbers past the subgroup's end.
+//# macro swapped(value, bit)
+{{ {1: "quadSwapX(" ~ value ~ ")", 2: "quadSwapY(" ~ value ~ ")"}.get(bit, "subgroupShuffleXor(" ~ value ~ ", " ~ bit ~ "u)") }}
+//#- endmacro
+//##
+//## The row of the cache at place e of the walk.
+//# set row_at = "(cache_row + cache_slot(walked_entry(min({}, end - 1u))))"
+//##
+//# macro load_keys(first, to)
 //# call(a) each("a", AHEAD, unrolled)
-    let entry = cache_row + cache_slot(walked_entry(min({{ first }} + {{ a }} * GROUPS + group, end - 1u)));
-//#   call(n) each("n", count, unrolled)
-    {{ to }}[{{ a }} * {{ count }}u + {{ n }}] = {{ name }}_at4(entry * {{ name | upper }}_PITCH, 1u, 4u * {{ "min(" ~ vec4_of.format(n) ~ ", " ~ (d4 - 1) ~ "u)" if d4 % LANES else vec4_of.format(n) }});
+    let key_row = {{ row_at.format(first ~ " + GROUPS * " ~ a ~ " + group") }} * KEY_PITCH;
+//#   call(n) each("n", key_each, unrolled)
+    {{ to }}[{{ a }} * {{ key_each }}u + {{ n }}] = key_load(key_row, {{ key_piece.format(n) }});
 //#   endcall
 //# endcall
 //# endmacro
+//##
+//# macro load_values(first)
+//# call(t) each("t", values, unrolled)
+    let value_row = {{ row_at.format(first ~ " + VALUE_GROUPS * " ~ t ~ " + value_group") }} * VALUE_PITCH;
+//#   call(n) each("n", value_each, unrolled)
+    v[{{ t }} * {{ value_each }}u + {{ n }}] = value_load(value_row, {{ value_piece.format(n) }});
+//#   endcall
+//# endcall
+//# endmacro
+//##
+//## The factors of the keys and values whose weights this invocation holds.
+//# macro load_scales(first)
+//# if key_scaled or value_scaled
+//#   call(m) each("m", held, unrolled)
+    let scale_row = {{ row_at.format(first ~ " + own_key + STEP_OF_HELD * " ~ m) }};
+//#     if key_scaled
+    key_factor[{{ m }}] = key_scale(scale_row * KEY_PITCH);
+//#     endif
+//#     if value_scaled
+    value_factor[{{ m }}] = value_scale(scale_row * VALUE_PITCH);
+//#     endif
+//#   endcall
+//# endif
+//# endmacro
+//##
+//## From the keys of one number held to those of the next.
+const STEP_OF_HELD = {{ TEAM // LANES * ([LANES // PADDED, 1] | max) }}u;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -56,11 +124,9 @@ fn main(
   @builtin(subgroup_invocation_id) subgroup_lane: u32,
 //#   if subgroup_ids
   @builtin(subgroup_id) number: u32,
-//#   else
-  @builtin(local_invocation_index) local: u32,
 //#   endif
 //# else
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) place: u32,
 //# endif
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
@@ -81,11 +147,14 @@ fn main(
   number = subgroupBroadcastFirst(number);
 //#   endif
   let place = (number * subgroup_size + subgroup_lane) % WORKGROUP;
-//# else
-  let place = local;
 //# endif
+  let team = place / TEAM;
   let lane = place % LANES;
-  let group = place / LANES;
+  let group = place % TEAM / LANES;
+  let value_lane = place % VALUE_LANES;
+  let value_group = place % TEAM / VALUE_LANES;
+  // The first of those that hold the weights of this invocation's values.
+  let weights_from = {{ "subgroup_lane" if subgroups else "place" }} - place % TEAM + value_group * LANES;
   let rows = params.group * params.queries;
   let length = i32(params.keys);
   let shift = query_shift(length);
@@ -98,144 +167,253 @@ fn main(
   workgroupBarrier();
 //# endif
 
-  var q: array<vec4<f32>, {{ ROWS * key4s }}>;
-  var sums: array<vec4<f32>, {{ ROWS * value4s }}>;
-  // The entries that a row sees.
-  var lowest: array<i32, ROWS>;
-  var highest: array<i32, ROWS>;
-  var heads: array<u32, ROWS>;
-  var queries: array<u32, ROWS>;
-  var top: array<f32, ROWS>;
-  var total: array<f32, ROWS>;
-  var s: array<f32, {{ ROWS * AHEAD }}>;
-  var k: array<vec4<f32>, {{ AHEAD * key4s }}>;
-  var v: array<vec4<f32>, {{ AHEAD * value4s }}>;
-//# call(r) each("r", ROWS, unrolled)
-  {
-    let row = chunk * ROWS + {{ r }};
-    heads[{{ r }}] = kv_head * params.group + row / params.queries;
-    queries[{{ r }}] = row % params.queries;
-    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, heads[{{ r }}], queries[{{ r }}]));
-//#   call(n) each("n", key4s, unrolled)
-    q[{{ r }} * {{ key4s }}u + {{ n }}] = vec4<f32>();
-    if (row < rows && {{ vec4_of.format(n) }} < D4) {
-      q[{{ r }} * {{ key4s }}u + {{ n }}] = query_at4(at, params.query_strides.w, 4u * {{ vec4_of.format(n) }}) * params.query_scale;
-    }
-//#   endcall
-    top[{{ r }}] = FLOOR;
-    let position = i32(queries[{{ r }}]) + shift;
-    lowest[{{ r }}] = position - params.window_left;
-    highest[{{ r }}] = min(i32(end) - 1, position + params.window_right);
-  }
-//# endcall
-
-{{ load("key", "k", "begin", key4s, D4) }}
-{{ load("value", "v", "begin", value4s, DV4) }}
-  for (var first = begin; first < end; first += GROUPS * AHEAD) {
-    let next = first + GROUPS * AHEAD;
-//# call(r) each("r", ROWS, unrolled)
-//#   call(a) each("a", AHEAD, unrolled)
-    var sum = vec4<f32>();
-//#     call(n) each("n", key4s, unrolled)
-    sum = fma(q[{{ r }} * {{ key4s }}u + {{ n }}], k[{{ a }} * {{ key4s }}u + {{ n }}], sum);
-//#     endcall
-    s[{{ r }} * AHEAD + {{ a }}] = (sum.x + sum.y) + (sum.z + sum.w);
-//#     if subgroups
-//#       for step in (1, 2, 4, 8, 16, 32)
-//#         if step < LANES
-    s[{{ r }} * AHEAD + {{ a }}] += subgroupShuffleXor(s[{{ r }} * AHEAD + {{ a }}], {{ step }}u);
-//#         endif
-//#       endfor
-//#     else
-    products[({{ r }} * AHEAD + {{ a }}) * WORKGROUP + place] = s[{{ r }} * AHEAD + {{ a }}];
-//#     endif
-//#   endcall
-//# endcall
-{{ load("key", "k", "next", key4s, D4) }}
-//# if not subgroups
-    workgroupBarrier();
-//#   call(n) each("n", ROWS * AHEAD, unrolled)
-    s[{{ n }}] = 0.0;
-    for (var other = 0u; other < LANES; other++) {
-      s[{{ n }}] += products[{{ n }} * WORKGROUP + group * LANES + other];
-    }
-//#   endcall
-    workgroupBarrier();
+  var q: array<vec4<f32>, {{ ROWS * key_each * key_vec4s }}>;
+  var sums: array<vec4<f32>, {{ ROWS * vec4s }}>;
+  var k: array<key_piece, {{ AHEAD * key_each }}>;
+  var v: array<value_piece, {{ values * value_each }}>;
+  var s: array<f32, {{ partial }}>;
+  var next_k: array<key_piece, {{ AHEAD * key_each }}>;
+//# if key_scaled
+  var key_factor: array<f32, {{ held }}>;
 //# endif
-//# call(r) each("r", ROWS, unrolled)
-    {
-      let i = queries[{{ r }}];
-      var higher = top[{{ r }}];
-//#   call(a) each("a", AHEAD, unrolled)
-      let place_of_key = first + {{ a }} * GROUPS + group;
-//#     if masks or has_score_mod or has_kept
-      let j = walked_entry(place_of_key);
-      let masked = score(s[{{ r }} * AHEAD + {{ a }}], b, heads[{{ r }}], i, j, i32(i) + shift, length);
-      let seen = place_of_key < end;
-//#     else
-      // Not with &&, which branches.
-      let masked = shaped(s[{{ r }} * AHEAD + {{ a }}]);
-      let seen = (i32(place_of_key) >= lowest[{{ r }}]) & (i32(place_of_key) <= highest[{{ r }}]);
-//#     endif
-      s[{{ r }} * AHEAD + {{ a }}] = select(HIDDEN, masked, seen);
-      higher = max(higher, s[{{ r }} * AHEAD + {{ a }}]);
-//#   endcall
-      let shrink = exp2(top[{{ r }}] - higher);
-      top[{{ r }}] = higher;
-      total[{{ r }}] *= shrink;
-//#   call(n) each("n", value4s, unrolled)
-      sums[{{ r }} * {{ value4s }}u + {{ n }}] *= shrink;
-//#   endcall
-//#   call(a) each("a", AHEAD, unrolled)
-      let p = exp2(s[{{ r }} * AHEAD + {{ a }}] - higher);
-      total[{{ r }}] += p;
-//#     call(n) each("n", value4s, unrolled)
-      sums[{{ r }} * {{ value4s }}u + {{ n }}] = fma(vec4<f32>(p), v[{{ a }} * {{ value4s }}u + {{ n }}], sums[{{ r }} * {{ value4s }}u + {{ n }}]);
-//#     endcall
-//#   endcall
-    }
-//# endcall
-{{ load("value", "v", "next", value4s, DV4) }}
-  }
+//# if value_scaled
+  var value_factor: array<f32, {{ held }}>;
+//# endif
+  // The row and the first of the keys whose scores this invocation is left with, and what the row sees.
+  let own_row = min(chunk * ROWS + lane % PADDED, rows - 1u);
+  let own_head = kv_head * params.group + own_row / params.queries;
+  let own_query = own_row % params.queries;
+  let own_key = team * STEP + (lane % {{ distinct }}u / PADDED) * GROUPS + group;
+  let position = i32(own_query) + shift;
+//# if not (masks or has_score_mod or has_kept)
+  let lowest = position - params.window_left;
+  let highest = min(i32(end) - 1, position + params.window_right);
+//# endif
+  var top = FLOOR;
+  var total = 0.0;
 
-//# call(r) each("r", ROWS, unrolled)
-  if (lane == 0u) {
-    tops[{{ r }} * GROUPS + group] = top[{{ r }}];
-    totals[{{ r }} * GROUPS + group] = total[{{ r }}];
-  }
-//# endcall
-  workgroupBarrier();
+{{ load_keys("begin + team * STEP", "k") }}
+{{ load_scales("begin") }}
+{{ load_values("begin + team * STEP") }}
 //# call(r) each("r", ROWS, unrolled)
   {
     let row = chunk * ROWS + {{ r }};
-    let at = ((b * params.heads + heads[{{ r }}]) * params.queries + queries[{{ r }}]) * params.splits + split;
+    let head = kv_head * params.group + row / params.queries;
+    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, row % params.queries));
+//#   call(n) each("n", key_each * key_vec4s, unrolled)
+    let vec4_of_row = {{ key_vec4s }}u * (lane + LANES * ({{ n }} / {{ key_vec4s }}u)) + {{ n }} % {{ key_vec4s }}u;
+    q[{{ r }} * {{ key_each * key_vec4s }}u + {{ n }}] = vec4<f32>();
+    if (row < rows && vec4_of_row < D4) {
+      q[{{ r }} * {{ key_each * key_vec4s }}u + {{ n }}] = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
+    }
+//#   endcall
+  }
+//# endcall
+
+  // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
+  let steps = (max(begin, end) - begin + STEP * TEAMS - 1u) / (STEP * TEAMS);
+  for (var step = 0u; step < steps; step++) {
+    let first = begin + step * (STEP * TEAMS);
+    let next = first + STEP * TEAMS;
+{{ load_keys("next + team * STEP", "next_k") }}
+//# call(n) each("n", partial, unrolled)
+    s[{{ n }}] = 0.0;
+//# endcall
+//# call(a) each("a", AHEAD, unrolled)
+//#   call(n) each("n", key_each, unrolled)
+    let piece = k[{{ a }} * {{ key_each }}u + {{ n }}];
+//#     for w in range(key_vec4s)
+    let numbers{{ w }} = key_vec4_{{ w }}(piece, {{ key_piece.format(n) }});
+//#     endfor
+//#     call(r) each("r", ROWS, unrolled)
+    let at = {{ a }} * PADDED + {{ r }};
+//#       for w in range(key_vec4s)
+    let q{{ w }} = q[({{ r }} * {{ key_each }}u + {{ n }}) * {{ key_vec4s }}u + {{ w }}u];
+//#         for c in range(4)
+    s[at] = fma(q{{ w }}[{{ c }}], numbers{{ w }}[{{ c }}], s[at]);
+//#         endfor
+//#       endfor
+//#     endcall
+//#   endcall
+//# endcall
+
+//# if subgroups
+    // Each gives half of its sums away and gets the other half of what it keeps.
+//#   set ns = namespace(count=partial)
+//#   for bit in (1, 2, 4, 8, 16, 32) if bit < LANES
+//#     if ns.count > 1
+//#       set ns.count = ns.count // 2
+    {
+      let odd = (lane & {{ bit }}u) != 0u;
+//#       call(m) each("m", ns.count, unrolled)
+      let even_sum = s[2u * {{ m }}];
+      let odd_sum = s[2u * {{ m }} + 1u];
+      s[{{ m }}] = select(even_sum, odd_sum, odd) + {{ swapped("select(odd_sum, even_sum, odd)", bit) }};
+//#       endcall
+    }
+//#     else
+    s[0] += {{ swapped("s[0]", bit) }};
+//#     endif
+//#   endfor
+//# else
+//#   call(n) each("n", partial, unrolled)
+    exchanged[{{ n }} * WORKGROUP + place] = s[{{ n }}];
+//#   endcall
+    workgroupBarrier();
+//#   call(m) each("m", held, unrolled)
+    s[{{ m }}] = 0.0;
+    for (var other = 0u; other < LANES; other++) {
+      s[{{ m }}] += exchanged[(lane % {{ distinct }}u + LANES * {{ m }}) * WORKGROUP + place - lane + other];
+    }
+//#   endcall
+//# endif
+
+    var high = top;
+//# call(m) each("m", held, unrolled)
+    let place_of_key = first + own_key + STEP_OF_HELD * {{ m }};
+    let product = s[{{ m }}]{{ " * key_factor[" ~ m ~ "]" if key_scaled }};
+//#   if masks or has_score_mod or has_kept
+    let masked = score(product, b, own_head, own_query, walked_entry(place_of_key), position, length);
+    let seen = place_of_key < end;
+//#   else
+    // Not with &&, which branches.
+    let masked = shaped(product);
+    let seen = (i32(place_of_key) >= lowest) & (i32(place_of_key) <= highest);
+//#   endif
+    s[{{ m }}] = select(HIDDEN, masked, seen);
+    high = max(high, s[{{ m }}]);
+//# endcall
+//# if subgroups
+//#   for step in (1, 2, 4, 8, 16, 32)
+//#     if PADDED <= step < TEAM and not distinct <= step < LANES
+    high = max(high, {{ swapped("high", step) }});
+//#     endif
+//#   endfor
+//# else
+    exchanged_top[place] = high;
+    workgroupBarrier();
+    for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
+      high = max(high, exchanged_top[place - lane + other]);
+    }
+//# endif
+//# if subgroups
+    let shrink = exp2(top - high);
+    top = high;
+    total *= shrink;
+//#   call(r) each("r", ROWS, unrolled)
+    let shrink_of_row = subgroupShuffle(shrink, weights_from + {{ r }});
+//#     call(n) each("n", vec4s, unrolled)
+    sums[{{ r }} * {{ vec4s }}u + {{ n }}] *= shrink_of_row;
+//#     endcall
+//#   endcall
+//# else
+    exchanged_shrink[place] = exp2(top - high);
+    top = high;
+    total *= exchanged_shrink[place];
+//# endif
+//# call(m) each("m", held, unrolled)
+    let weight = exp2(s[{{ m }}] - top);
+    total += weight;
+    s[{{ m }}] = weight{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
+//# endcall
+{{ load_scales("next") }}
+//# if not subgroups
+//#   call(m) each("m", held, unrolled)
+    exchanged_weight[{{ m }} * WORKGROUP + place] = s[{{ m }}];
+//#   endcall
+    workgroupBarrier();
+//#   call(r) each("r", ROWS, unrolled)
+//#     call(n) each("n", vec4s, unrolled)
+    sums[{{ r }} * {{ vec4s }}u + {{ n }}] *= exchanged_shrink[weights_from + {{ r }}];
+//#     endcall
+//#   endcall
+//# endif
+
+//# call(t) each("t", values, unrolled)
+//#   call(n) each("n", value_each, unrolled)
+    let piece = v[{{ t }} * {{ value_each }}u + {{ n }}];
+//#     for w in range(value_vec4s)
+    let numbers{{ w }} = value_vec4_{{ w }}(piece, {{ value_piece.format(n) }});
+//#     endfor
+//#     call(r) each("r", ROWS, unrolled)
+    // The weight of key VALUE_GROUPS·t + value_group: its group of lanes, then its place among their sums.
+    let number = VALUE_GROUPS * {{ t }} / GROUPS * PADDED + {{ r }};
+    let holder = weights_from + VALUE_GROUPS * {{ t }} % GROUPS * LANES + number % LANES;
+//#       if subgroups
+    let weight = subgroupShuffle(s[number / LANES], holder);
+//#       else
+    let weight = exchanged_weight[number / LANES * WORKGROUP + holder];
+//#       endif
+//#       for w in range(value_vec4s)
+    let at{{ w }} = ({{ r }} * {{ value_each }}u + {{ n }}) * {{ value_vec4s }}u + {{ w }}u;
+    sums[at{{ w }}] = fma(vec4<f32>(weight), numbers{{ w }}, sums[at{{ w }}]);
+//#       endfor
+//#     endcall
+//#   endcall
+//# endcall
+{{ load_values("next + team * STEP") }}
+    k = next_k;
+  }
+
+//# if subgroups
+//#   for step in (1, 2, 4, 8, 16, 32)
+//#     if PADDED <= step < TEAM and not distinct <= step < LANES
+  total += {{ swapped("total", step) }};
+//#     endif
+//#   endfor
+//# else
+  exchanged_top[place] = total;
+  workgroupBarrier();
+  total = 0.0;
+  for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
+    total += exchanged_top[place - lane + other];
+  }
+//# endif
+  if (place % TEAM < ROWS) {
+    tops[lane * TEAMS + team] = top;
+    totals[lane * TEAMS + team] = total;
+  }
+  workgroupBarrier();
+  if (place < ROWS && chunk * ROWS + place < rows) {
     var most = FLOOR;
-    for (var g = 0u; g < GROUPS; g++) {
-      most = max(most, tops[{{ r }} * GROUPS + g]);
+    for (var t = 0u; t < TEAMS; t++) {
+      most = max(most, tops[place * TEAMS + t]);
     }
     var all = 0.0;
-    for (var g = 0u; g < GROUPS; g++) {
-      all += totals[{{ r }} * GROUPS + g] * exp2(tops[{{ r }} * GROUPS + g] - most);
+    for (var t = 0u; t < TEAMS; t++) {
+      let share = exp2(tops[place * TEAMS + t] - most);
+      all = fma(totals[place * TEAMS + t], share, all);
+      shares[place * TEAMS + t] = share;
     }
-    let end_of_row = row_end(heads[{{ r }}], most, all);
-    let share = exp2(top[{{ r }}] - most) * end_of_row.x;
-//#   call(n) each("n", value4s, unrolled)
-    merged[place] = sums[{{ r }} * {{ value4s }}u + {{ n }}] * share;
-    workgroupBarrier();
-    if (group == 0u && row < rows && {{ vec4_of.format(n) }} < DV4) {
-      var sum = merged[lane];
-      for (var g = 1u; g < GROUPS; g++) {
-        sum += merged[g * LANES + lane];
-      }
-      out_put4(4u * (at * DV4 + {{ vec4_of.format(n) }}), sum);
+    let end_of_row = row_end(own_head, most, all);
+    for (var t = 0u; t < TEAMS; t++) {
+      shares[place * TEAMS + t] *= end_of_row.x;
     }
-    workgroupBarrier();
-//#   endcall
 //# if write_lse
-    if (place == 0u && row < rows) {
-      lse[at] = end_of_row.y;
-    }
+    lse[((b * params.heads + own_head) * params.queries + own_query) * params.splits + split] = end_of_row.y;
 //# endif
   }
-//# endcall
+//# for first in range(0, ROWS * vec4s, MERGED)
+//#   set some = [MERGED, ROWS * vec4s - first] | min
+  workgroupBarrier();
+//#   call(n) each("n", some, unrolled)
+  merged[{{ n }} * WORKGROUP + place] = sums[{{ first }}u + {{ n }}] * shares[({{ first }}u + {{ n }}) / {{ vec4s }}u * TEAMS + team];
+//#   endcall
+  workgroupBarrier();
+  for (var e = place; e < {{ some }}u * VALUE_LANES; e += WORKGROUP) {
+    var sum = vec4<f32>();
+    for (var part = 0u; part < PARTS; part++) {
+      sum += merged[e / VALUE_LANES * WORKGROUP + part * VALUE_LANES + e % VALUE_LANES];
+    }
+    let number = {{ first }}u + e / VALUE_LANES;
+    let row = chunk * ROWS + number / {{ vec4s }}u;
+    let n = number % {{ vec4s }}u;
+    let vec4_of_row = {{ value_vec4s }}u * (e % VALUE_LANES + VALUE_LANES * (n / {{ value_vec4s }}u)) + n % {{ value_vec4s }}u;
+    if (row < rows && vec4_of_row < DV4) {
+      let head = kv_head * params.group + row / params.queries;
+      let at = ((b * params.heads + head) * params.queries + row % params.queries) * params.splits + split;
+      out_put4(4u * (at * DV4 + vec4_of_row), sum);
+    }
+  }
+//# endfor
 }

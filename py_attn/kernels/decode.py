@@ -41,16 +41,27 @@ _REDUCE_PARAMS = ParamsLayout(
 _WORKGROUP = 128
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
 _SMALL_WORKGROUP = 64
-# Registers for one invocation's part of the queries and outputs, in vec4s; beyond this compilers spill.
+_SMALL_TEAM = 8
+# Registers for one invocation's part of the queries, and of the outputs; beyond this compilers spill.
 _MAX_REGISTERS = 32
+# Vec4s of each invocation's sums that are put together at a time, in 16 bytes of workgroup memory each.
+_MERGED = 4
 _REDUCE_WORKGROUP = 256
+# Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
+_REDUCE_COLUMNS = 8
 MAX_SPLITS = 1024
-# Keys that a group of lanes takes at a time; more leave registers for fewer workgroups at a time.
+# Keys that a group of lanes takes at a time, where they are read four and eight numbers at one go; more leave
+# registers for fewer workgroups at a time.
 _AHEAD = 2
+_AHEAD_WIDE = 4
+# Lanes that share a key, at least.
+_LANES = 8
+# Numbers of a half type, or codes, that are read at one go.
+_WIDE = 8
 # Shorter splits than this cost more to combine than they gain.
 _MIN_SPLIT_KEYS = 32
-# Four workgroups to each of 132 cores; a software adapter has one per core.
-_BUSY_WORKGROUPS = 528
+# Three workgroups to each of 132 cores, as many as registers allow; a software adapter has one per core.
+_BUSY_WORKGROUPS = 396
 _BUSY_SOFTWARE = 4
 
 
@@ -170,9 +181,9 @@ def decode_partials(
 
 
 def choose_splits(keys: int, workgroups: int, software: bool) -> int:
-    """How many splits keep a device busy that would otherwise run ``workgroups`` workgroups."""
+    """How many splits keep a device busy that would otherwise run ``workgroups`` workgroups, in one go."""
     busy = _BUSY_SOFTWARE if software else _BUSY_WORKGROUPS
-    return max(1, min(-(-busy // workgroups), keys // _MIN_SPLIT_KEYS, MAX_SPLITS))
+    return max(1, min(busy // workgroups, keys // _MIN_SPLIT_KEYS, MAX_SPLITS))
 
 
 @dataclass(slots=True)
@@ -182,6 +193,7 @@ class _Plan:
     out_dtype: str
     out_shape: tuple[int, int, int, int]
     splits: int
+    wide: tuple[bool, bool]
     laid_out: _Shape
     chunks: int
     softcap: bool
@@ -229,9 +241,9 @@ def _plan(
     form = cache.key_format
     tensor = operand("query", turboquant.rotate_query(given_query, form) if form else given_query)
     rows = problem.group * problem.queries
-    laid_out = _workgroup_shape(
-        rows, pad4(tensor.tensor.shape[3]) // 4, pad4(cache.value_head_dim) // 4, device.info
-    )
+    dims = pad4(tensor.tensor.shape[3]), pad4(cache.value_head_dim)
+    wide = _is_wide(cache.dtype[0], form, dims[0]), _is_wide(cache.dtype[1], cache.value_format, dims[1])
+    laid_out = _workgroup_shape(rows, dims, wide, device.info)
     chunks = -(-rows // laid_out.rows)
     left = problem.masking.window_left
     first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
@@ -272,6 +284,7 @@ def _plan(
         given_query.dtype,
         out_shape,
         count,
+        wide,
         laid_out,
         chunks,
         bool(problem.masking.softcap),
@@ -283,34 +296,65 @@ def _plan(
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a workgroup of decode_split.wgsl is laid out."""
+    """How a workgroup of decode_split.wgsl is laid out; numbers of invocations are powers of two."""
 
+    team: int
     lanes: int
+    value_lanes: int
     rows: int
     ahead: int
     workgroup: int
     subgroups: bool
+    #: Vec4s of an invocation's sums that are put together at a time.
+    merged: int
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
         return {
+            "TEAM": self.team,
             "LANES": self.lanes,
+            "VALUE_LANES": self.value_lanes,
             "ROWS": self.rows,
+            "PADDED": _power_of_two(self.rows),
             "AHEAD": self.ahead,
             "WORKGROUP": self.workgroup,
+            "MERGED": self.merged,
             "subgroups": self.subgroups,
         }
 
 
-def _workgroup_shape(rows: int, d4: int, dv4: int, info: AdapterInfo) -> _Shape:
-    """Lanes that hold two vec4s of a key where subgroups are that large, and rows as fit into registers."""
+def _power_of_two(n: int) -> int:
+    """The smallest that is not less."""
+    return 1 << (n - 1).bit_length()
+
+
+def _workgroup_shape(rows: int, dims: tuple[int, int], wide: tuple[bool, bool], info: AdapterInfo) -> _Shape:
+    """As many rows as fit into registers, and as few lanes to a key as that allows.
+
+    Parameters
+    ----------
+    dims, wide : (int, int), (bool, bool)
+        Numbers of a key and a value, and whether eight of them are read at one go.
+    """
+    pieces = [dim // (_WIDE if eight else 4) for dim, eight in zip(dims, wide, strict=True)]
     subgroups = info.subgroup_min_size >= 4
-    most = min(info.subgroup_min_size, 32) if subgroups else 8
-    half = (max(d4, dv4) + 1) // 2
-    lanes = min(most, 1 << (half - 1).bit_length())
-    each = -(-d4 // lanes) + -(-dv4 // lanes)
-    fitting = max(1, min(rows, 16, _MAX_REGISTERS // each))
-    return _Shape(lanes, fitting, _AHEAD, _WORKGROUP if subgroups else _SMALL_WORKGROUP, subgroups)
+    team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
+    fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(dims)))
+    needed = max(_LANES, fitting, -(-dims[0] * fitting // _MAX_REGISTERS))
+    lanes = min(team, max(_power_of_two(fitting), min(_power_of_two(needed), _power_of_two(pieces[0]))))
+    value_lanes = max(lanes, min(team, _power_of_two(pieces[1])))
+    if not subgroups:
+        team = value_lanes = lanes
+    workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
+    ahead = _AHEAD_WIDE if all(wide) else _AHEAD
+    # A software adapter compiles longer for more workgroup memory.
+    merged = 1 if info.software else _MERGED
+    return _Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, merged)
+
+
+def _is_wide(dtype: str, form: turboquant.Format | None, dim: int) -> bool:
+    """Whether rows of ``dim`` numbers are read eight at a time; not where signs of residuals follow them."""
+    return dtype != "float32" and dim % _WIDE == 0 and not (form and form.qjl)
 
 
 def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
@@ -355,9 +399,18 @@ def _dispatch_reduce(
         empty_lse=-math.inf,
         **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
     )
-    shader = _render_reduce(out.dtype, dv4, lse is not None, sinks.dtype if sinks is not None else None)
-    grid = device.grid(rows, "query")
+    columns = min(_REDUCE_COLUMNS, _power_of_two(dv4))
+    shader = _render_reduce(
+        out.dtype, dv4, columns, lse is not None, sinks.dtype if sinks is not None else None
+    )
+    grid = device.grid(rows * -(-dv4 // columns), "query")
     device.dispatch(shader, params, list(buffers.values()), grid)
+
+
+def _row_type(dtype: str, form: turboquant.Format | None, wide: bool) -> str:
+    if form:
+        return "u32"
+    return "vec4<u32>" if wide else output_type(dtype)
 
 
 def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | None) -> Shader:
@@ -367,8 +420,8 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
     key_form, value_form = cache.key_format, cache.value_format
     bindings = [
         plan.query.binding,
-        Binding("key", "u32" if key_form else output_type(cache.dtype[0])),
-        Binding("value", "u32" if value_form else output_type(cache.dtype[1])),
+        Binding("key", _row_type(cache.dtype[0], key_form, plan.wide[0])),
+        Binding("value", _row_type(cache.dtype[1], value_form, plan.wide[1])),
         *plan.mods.bindings(),
     ]
     if sinks:
@@ -385,6 +438,8 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
         # From one row of the cache to the next: words of codes, or elements.
         "KEY_PITCH": key_form.words if key_form else 4 * d4,
         "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
+        "key_wide": plan.wide[0],
+        "value_wide": plan.wide[1],
         "out_dtype": out_dtype,
         "dtypes": dtypes,
         "softcap": plan.softcap,
@@ -433,7 +488,7 @@ def _render_split(
 
 
 @functools.lru_cache(maxsize=32)
-def _render_reduce(dtype: str, dv4: int, write_lse: bool, sinks_dtype: str | None) -> Shader:
+def _render_reduce(dtype: str, dv4: int, columns: int, write_lse: bool, sinks_dtype: str | None) -> Shader:
     bindings = [Binding("partial_out", "vec4<f32>"), Binding("partial_lse", "f32")]
     if sinks_dtype:
         bindings.append(sink_binding(sinks_dtype))
@@ -451,6 +506,7 @@ def _render_reduce(dtype: str, dv4: int, write_lse: bool, sinks_dtype: str | Non
             "dtypes": (dtype,),
             **sink_constants(sinks_dtype, (dtype,)),
             "DV4": dv4,
+            "COLUMNS": columns,
             "WORKGROUP": _REDUCE_WORKGROUP,
             "write_lse": write_lse,
         },

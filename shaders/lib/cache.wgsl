@@ -10,7 +10,12 @@ fn cache_slot(j: u32) -> u32 {
     return j;
   }
 //# endif
-  return select(slot, slot - {{ "(params.capacity - params.kept)" if has_kept else "params.capacity" }}, slot >= params.capacity);
+//# if has_kept
+  return select(slot, slot - (params.capacity - params.kept), slot >= params.capacity);
+//# else
+  // Before the ring's end the difference wraps around, to far more.
+  return min(slot, slot - params.capacity);
+//# endif
 }
 
 /// The entry that place e of the walk from params.first_key to params.keys stands for: where a window cuts

@@ -41,8 +41,12 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//# macro table_reader(function, buffer, bits, levels)
+//# macro row_table(buffer, bits)
 var<workgroup> {{ buffer }}_numbers: array<f32, {{ 2 ** bits }}>;
+//# endmacro
+//##
+//# macro table_reader(function, buffer, bits, levels)
+{{ row_table(buffer, bits) }}
 fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
 {{ read_group(buffer, bits) }}
   return bitcast<f32>({{ buffer }}[first]) * vec4<f32>(

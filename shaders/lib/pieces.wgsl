@@ -1,0 +1,61 @@
+//## Reading the rows of a cache in pieces: what memory is asked for, as it lies there, and later the numbers in
+//## it. An arithmetic step on what was just asked for would wait for it.
+//##
+//## piece_reader(name, dtype, length, row, wide) defines for the buffer `name`
+//##   name_piece            the type of a piece: 8 numbers where `wide` (half types or codes), else 4
+//##   name_load(first, e)   the piece of a row from its element e on; `first` is the row's first element, or word
+//##   name_vec4_0(piece, e) its first four numbers; name_vec4_1 the others of a wide one
+//##   name_scale(first)     where `wide` and codes: the factor of all numbers of the row
+//## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats. Codes need row_tables.
+//# from "lib/turboquant.wgsl" import row_reader, row_table
+//##
+//# macro piece_reader(name, dtype, length, row, wide)
+//# if not wide
+alias {{ name }}_piece = vec4<f32>;
+{{ row_reader(name, dtype, True, length, row, True) }}
+fn {{ name }}_load(first: u32, e: u32) -> {{ name }}_piece {
+  return {{ name }}_at4(first, 1u, e);
+}
+fn {{ name }}_vec4_0(piece: {{ name }}_piece, e: u32) -> vec4<f32> {
+  return piece;
+}
+//# elif not row
+alias {{ name }}_piece = vec4<u32>;
+fn {{ name }}_load(first: u32, e: u32) -> {{ name }}_piece {
+  return {{ name }}[(first + e) >> 3u];
+}
+//#   for n in range(2)
+fn {{ name }}_vec4_{{ n }}(piece: {{ name }}_piece, e: u32) -> vec4<f32> {
+  return vec4<f32>(widen_{{ dtype }}(piece[{{ 2 * n }}]), widen_{{ dtype }}(piece[{{ 2 * n + 1 }}]));
+}
+//#   endfor
+//# else
+{{ row_table(name, row.bits) }}
+//#   set straddles = 32 % (8 * row.bits) != 0
+alias {{ name }}_piece = {{ "vec2<u32>" if straddles else "u32" }};
+fn {{ name }}_load(first: u32, e: u32) -> {{ name }}_piece {
+  let word = first + 1u + ((e * {{ row.bits }}u) >> 5u);
+  return {{ name ~ "_piece(" ~ name ~ "[word], " ~ name ~ "[word + 1u])" if straddles else name ~ "[word]" }};
+}
+fn {{ name }}_scale(first: u32) -> f32 {
+  return bitcast<f32>({{ name }}[first]);
+}
+//#   for n in range(2)
+fn {{ name }}_vec4_{{ n }}(piece: {{ name }}_piece, e: u32) -> vec4<f32> {
+  let shift = (e * {{ row.bits }}u) & 31u;
+//#     if straddles
+  // Twice, as a shift by 32 would be one by nothing.
+  let codes = (piece.x >> shift) | ((piece.y << 1u) << (31u - shift));
+//#     else
+  let codes = piece >> shift;
+//#     endif
+  // Not with %, which Tint writes as a division, a product and a difference.
+  return vec4<f32>(
+//#     for code in range(4 * n, 4 * n + 4)
+    {{ name }}_numbers[(codes >> {{ code * row.bits }}u) & {{ 2 ** row.bits - 1 }}u],
+//#     endfor
+  );
+}
+//#   endfor
+//# endif
+//# endmacro
