@@ -5,6 +5,7 @@ import { createAssets } from './assets.js';
 import { createBridge, whyNoWebGPU } from './bridge.js';
 import { createNotes } from './notes.js';
 import { bootPython, loadRest } from './runtime/boot.js';
+import { createFirsts } from './runtime/firsts.js';
 import { createOutput } from './runtime/output.js';
 import { keepImport, readProfile, timed } from './runtime/profile.js';
 
@@ -106,7 +107,8 @@ const worker = {
    */
   async call(method, payload, onProgress, number) {
     if (!RIGHT_AWAY.has(method)) await wholePython();
-    await firstAnswers.wait(GOES_AFTER[method]);
+    const before = GOES_AFTER[method];
+    if (before) await firstAnswers.wait(before, MOST_WAITED_MS);
     // null would become Python's JsNull; what is absent has its default there.
     const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
@@ -156,24 +158,6 @@ const worker = {
     for (const name of names) assets.cancel(name);
   },
 };
-
-/** Remembers which things have happened once, and lets others wait for that. */
-function createFirsts() {
-  /** @type {Map<string, { promise: Promise<void>, resolve: () => void }>} */
-  const known = new Map();
-  function get(/** @type {string} */ name) {
-    /** @type {() => void} */
-    let resolve = () => {};
-    const promise = /** @type {Promise<void>} */ (new Promise((done) => (resolve = done)));
-    return known.get(name) ?? known.set(name, { promise, resolve }).get(name);
-  }
-  return {
-    came: (/** @type {string} */ name) => get(name)?.resolve(),
-    /** Resolves when `name` has come, or after a while. @param {string | undefined} name */
-    wait: (name) =>
-      name && Promise.race([get(name)?.promise, new Promise((done) => setTimeout(done, MOST_WAITED_MS))]),
-  };
-}
 
 /** Resolves when everything can be imported. */
 function wholePython() {

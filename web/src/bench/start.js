@@ -5,6 +5,8 @@ import { ASSET_CACHE } from '../assets.js';
 /** @typedef {import('./types').Start} Start */
 
 const TIMEOUT_MS = 90_000;
+/** By then the page has done what it does after its first map, and the next visit begins on an idle machine. */
+const SETTLE_MS = 4000;
 const LAST = 'py-attn:first-map';
 const PREFIX = 'py-attn:';
 
@@ -24,6 +26,7 @@ export async function measureStart(place, visit) {
   try {
     const marks = await marksOf(frame);
     const profile = await /** @type {any} */ (frame.contentWindow).pyAttn.profile();
+    await new Promise((done) => setTimeout(done, SETTLE_MS));
     return { visit, marks, profile };
   } finally {
     place.replaceChildren();
