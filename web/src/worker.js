@@ -70,6 +70,8 @@ const worker = {
     python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
     for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
     viewer = python.pyimport('py_attn.viewer').Viewer();
+    // What was imported stays: collections need not look at all of it each time.
+    python.pyimport('gc').freeze();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
     return worker.renew();
   },
