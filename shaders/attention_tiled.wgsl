@@ -5,6 +5,9 @@
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
+//# if subgroups
+//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
+//# endif
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, products, load_values, accumulate, row_number, column_number with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -22,8 +25,8 @@
 {{ vec4_reader("value", DV4) }}
 {{ tile_memory(DV4, D4 if query_resident else 0) }}
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
-//# if subgroups and not subgroup_ids
-var<workgroup> subgroups_seen: atomic<u32>;
+//# if subgroups
+{{ place_memory() }}
 //# endif
 //# if masks
 var<workgroup> tile_seen: atomic<u32>;
@@ -61,11 +64,7 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if subgroups
-  @builtin(subgroup_size) subgroup_size: u32,
-  @builtin(subgroup_invocation_id) lane: u32,
-//#   if subgroup_ids
-  @builtin(subgroup_id) number: u32,
-//#   endif
+{{ place_arguments() }}
 //# else
   @builtin(local_invocation_id) local: vec3<u32>,
 //# endif
@@ -91,16 +90,7 @@ fn main(
   let at = sequence(b);
 //# endif
 //# if subgroups
-  // WGSL does not say which invocations share a subgroup: they take their place from the subgroup's number
-  // and their lane{{ "" if subgroup_ids else "; the subgroups draw their numbers" }}.
-//#   if not subgroup_ids
-  var number = 0u;
-  if (lane == 0u) {
-    number = atomicAdd(&subgroups_seen, 1u);
-  }
-  number = subgroupBroadcastFirst(number);
-//#   endif
-  let place = (number * subgroup_size + lane) % WORKGROUP;
+{{ find_place() }}
   let tx = place % TX;
   let ty = place / TX;
 //# else

@@ -17,6 +17,9 @@
 //# from "lib/turboquant.wgsl" import row_tables
 //# from "lib/pieces.wgsl" import piece_reader
 //# from "lib/blocks.wgsl" import each
+//# if subgroups
+//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
+//# endif
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ piece_reader("key", key_dtype, D, key_row, key_wide) }}
@@ -59,8 +62,8 @@ var<workgroup> exchanged: array<f32, {{ partial * WORKGROUP }}>;
 var<workgroup> exchanged_weight: array<f32, {{ held * WORKGROUP }}>;
 var<workgroup> exchanged_top: array<f32, WORKGROUP>;
 var<workgroup> exchanged_shrink: array<f32, WORKGROUP>;
-//# elif not subgroup_ids
-var<workgroup> subgroups_seen: atomic<u32>;
+//# else
+{{ place_memory() }}
 //# endif
 //##
 //## The first element of a piece that an invocation holds, kept within the row.
@@ -120,11 +123,7 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if subgroups
-  @builtin(subgroup_size) subgroup_size: u32,
-  @builtin(subgroup_invocation_id) subgroup_lane: u32,
-//#   if subgroup_ids
-  @builtin(subgroup_id) number: u32,
-//#   endif
+{{ place_arguments() }}
 //# else
   @builtin(local_invocation_index) place: u32,
 //# endif
@@ -138,15 +137,7 @@ fn main(
     return;
   }
 //# if subgroups
-  // See attention_tiled.wgsl: WGSL does not say which invocations share a subgroup.
-//#   if not subgroup_ids
-  var number = 0u;
-  if (subgroup_lane == 0u) {
-    number = atomicAdd(&subgroups_seen, 1u);
-  }
-  number = subgroupBroadcastFirst(number);
-//#   endif
-  let place = (number * subgroup_size + subgroup_lane) % WORKGROUP;
+{{ find_place() }}
 //# endif
   let team = place / TEAM;
   let lane = place % LANES;

@@ -1,0 +1,28 @@
+//## Which invocation of its workgroup this one is, so that neighbours share a subgroup: WGSL does not say which
+//## invocations do, so they take their place from the subgroup's number and their lane. Import with context: needs
+//## WORKGROUP and `subgroup_ids`; without these the subgroups draw their numbers.
+//# macro place_memory()
+//# if not subgroup_ids
+var<workgroup> subgroups_seen: atomic<u32>;
+//# endif
+//# endmacro
+//##
+//# macro place_arguments()
+  @builtin(subgroup_size) subgroup_size: u32,
+  @builtin(subgroup_invocation_id) subgroup_lane: u32,
+//# if subgroup_ids
+  @builtin(subgroup_id) subgroup_number: u32,
+//# endif
+//# endmacro
+//##
+//## Declares `place`.
+//# macro find_place()
+//# if not subgroup_ids
+  var subgroup_number = 0u;
+  if (subgroup_lane == 0u) {
+    subgroup_number = atomicAdd(&subgroups_seen, 1u);
+  }
+  subgroup_number = subgroupBroadcastFirst(subgroup_number);
+//# endif
+  let place = (subgroup_number * subgroup_size + subgroup_lane) % WORKGROUP;
+//# endmacro
