@@ -88,6 +88,7 @@ class Tile:
 # For head dims up to so many vec4s, the fastest first; bench/NOTES.md has the measurements.
 _HARDWARE = (
     (8, Tile(8, 16, 4, 32, 4, 16, True)),
+    (16, Tile(16, 16, 8, 128, 4, 32)),
     (128, Tile(16, 16, 8, 128, 2, 32)),
     (16, Tile(16, 16, 8, 64, 8, 32)),
     (128, Tile(16, 16, 8, 64, 4, 16)),
