@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from py_attn.arguments import Window, check_int, resolve
-from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
 from py_attn.kernels._checks import float_tensor, shape_of
+from py_attn.kernels._decode_layout import (
+    MAX_SPLITS,
+    Shape,
+    choose_splits,
+    is_wide,
+    power_of_two,
+    workgroup_shape,
+)
 from py_attn.kernels._inputs import SCORE_PARAMS, Operand, masking_params, operand, output_type, pad4
 from py_attn.kernels._mods import MOD_PARAMS, Mods, mod_params, trace_mods
 from py_attn.kernels._sinks import SINK_PARAMS, check_sinks, sink_binding, sink_constants, sink_params
@@ -38,31 +45,9 @@ _SPLIT_PARAMS = ParamsLayout(
 _REDUCE_PARAMS = ParamsLayout(
     rows="u32", splits="u32", heads="u32", queries="u32", empty_lse="f32", **SINK_PARAMS
 )
-_WORKGROUP = 128
-# Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
-_SMALL_WORKGROUP = 64
-_SMALL_TEAM = 8
-# Registers for one invocation's part of the queries, and of the outputs; beyond this compilers spill.
-_MAX_REGISTERS = 32
-# Vec4s of each invocation's sums that are put together at a time, in 16 bytes of workgroup memory each.
-_MERGED = 4
 _REDUCE_WORKGROUP = 256
 # Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
 _REDUCE_COLUMNS = 8
-MAX_SPLITS = 1024
-# Keys that a group of lanes takes at a time, where they are read four and eight numbers at one go; more leave
-# registers for fewer workgroups at a time.
-_AHEAD = 2
-_AHEAD_WIDE = 4
-# Lanes that share a key, at least.
-_LANES = 8
-# Numbers of a half type, or codes, that are read at one go.
-_WIDE = 8
-# Shorter splits than this cost more to combine than they gain.
-_MIN_SPLIT_KEYS = 32
-# Three workgroups to each of 132 cores, as many as registers allow; a software adapter has one per core.
-_BUSY_WORKGROUPS = 396
-_BUSY_SOFTWARE = 4
 
 
 def decode_attention(
@@ -180,12 +165,6 @@ def decode_partials(
     return partial_out, partial_lse
 
 
-def choose_splits(keys: int, workgroups: int, software: bool) -> int:
-    """How many splits keep a device busy that would otherwise run ``workgroups`` workgroups, in one go."""
-    busy = _BUSY_SOFTWARE if software else _BUSY_WORKGROUPS
-    return max(1, min(busy // workgroups, keys // _MIN_SPLIT_KEYS, MAX_SPLITS))
-
-
 @dataclass(slots=True)
 class _Plan:
     cache: KVCache
@@ -194,7 +173,7 @@ class _Plan:
     out_shape: tuple[int, int, int, int]
     splits: int
     wide: tuple[bool, bool]
-    laid_out: _Shape
+    laid_out: Shape
     chunks: int
     softcap: bool
     mods: Mods
@@ -242,8 +221,8 @@ def _plan(
     tensor = operand("query", turboquant.rotate_query(given_query, form) if form else given_query)
     rows = problem.group * problem.queries
     dims = pad4(tensor.tensor.shape[3]), pad4(cache.value_head_dim)
-    wide = _is_wide(cache.dtype[0], form, dims[0]), _is_wide(cache.dtype[1], cache.value_format, dims[1])
-    laid_out = _workgroup_shape(rows, dims, wide, device.info)
+    wide = is_wide(cache.dtype[0], form, dims[0]), is_wide(cache.dtype[1], cache.value_format, dims[1])
+    laid_out = workgroup_shape(rows, dims, wide, device.info)
     chunks = -(-rows // laid_out.rows)
     left = problem.masking.window_left
     first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
@@ -294,69 +273,6 @@ def _plan(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """How a workgroup of decode_split.wgsl is laid out; numbers of invocations are powers of two."""
-
-    team: int
-    lanes: int
-    value_lanes: int
-    rows: int
-    ahead: int
-    workgroup: int
-    subgroups: bool
-    #: Vec4s of an invocation's sums that are put together at a time.
-    merged: int
-
-    def constants(self) -> dict[str, object]:
-        """The template's variables."""
-        return {
-            "TEAM": self.team,
-            "LANES": self.lanes,
-            "VALUE_LANES": self.value_lanes,
-            "ROWS": self.rows,
-            "PADDED": _power_of_two(self.rows),
-            "AHEAD": self.ahead,
-            "WORKGROUP": self.workgroup,
-            "MERGED": self.merged,
-            "subgroups": self.subgroups,
-        }
-
-
-def _power_of_two(n: int) -> int:
-    """The smallest that is not less."""
-    return 1 << (n - 1).bit_length()
-
-
-def _workgroup_shape(rows: int, dims: tuple[int, int], wide: tuple[bool, bool], info: AdapterInfo) -> _Shape:
-    """As many rows as fit into registers, and as few lanes to a key as that allows.
-
-    Parameters
-    ----------
-    dims, wide : (int, int), (bool, bool)
-        Numbers of a key and a value, and whether eight of them are read at one go.
-    """
-    pieces = [dim // (_WIDE if eight else 4) for dim, eight in zip(dims, wide, strict=True)]
-    subgroups = info.subgroup_min_size >= 4
-    team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
-    fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(dims)))
-    needed = max(_LANES, fitting, -(-dims[0] * fitting // _MAX_REGISTERS))
-    lanes = min(team, max(_power_of_two(fitting), min(_power_of_two(needed), _power_of_two(pieces[0]))))
-    value_lanes = max(lanes, min(team, _power_of_two(pieces[1])))
-    if not subgroups:
-        team = value_lanes = lanes
-    workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
-    ahead = _AHEAD_WIDE if all(wide) else _AHEAD
-    # A software adapter compiles longer for more workgroup memory.
-    merged = 1 if info.software else _MERGED
-    return _Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, merged)
-
-
-def _is_wide(dtype: str, form: turboquant.Format | None, dim: int) -> bool:
-    """Whether rows of ``dim`` numbers are read eight at a time; not where signs of residuals follow them."""
-    return dtype != "float32" and dim % _WIDE == 0 and not (form and form.qjl)
-
-
 def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
     device = plan.cache.device
     shape = (*plan.out_shape[:3], plan.splits)
@@ -399,7 +315,7 @@ def _dispatch_reduce(
         empty_lse=-math.inf,
         **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
     )
-    columns = min(_REDUCE_COLUMNS, _power_of_two(dv4))
+    columns = min(_REDUCE_COLUMNS, power_of_two(dv4))
     shader = _render_reduce(
         out.dtype, dv4, columns, lse is not None, sinks.dtype if sinks is not None else None
     )
