@@ -9,8 +9,8 @@ import pytest
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels import attention as attention_module
-from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels._decode_layout import choose_splits
+from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 from tests.recording_bridge import LIMITS, RecordingBridge
 
 UNBOUNDED = 1 << 30
