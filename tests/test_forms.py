@@ -5,7 +5,7 @@ import gc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import py_attn as pa
@@ -282,3 +282,99 @@ def test_packed_calls_of_other_sequences_are_planned_apart(device, bridge):
         device.flush()
         seen.add((len(ends), bridge.launches[-1].params, bridge.launches[-1].workgroups))
     assert len(seen) == 2
+
+
+DECODE_PARTS = {
+    "kv_heads": st.integers(1, 2),
+    "group": st.integers(1, 2),
+    "queries": st.integers(1, 2),
+    "begin": st.integers(0, 2),
+    "dim": st.sampled_from([8, 24]),
+    "value_dim": st.sampled_from([8, 12]),
+    "query_dtype": st.sampled_from(FLOATS),
+    "dtype": st.sampled_from(["float32", "float16", "turboquant4", ("turboquant3", "bfloat16")]),
+    "qjl": st.booleans(),
+    "capacity": st.sampled_from([8, 64]),
+    "appended": st.sampled_from([5, 7, 20, 64]),
+    "sink_tokens": st.sampled_from([0, 2]),
+    "window": st.sampled_from([None, 0, 3]),
+    "scale": st.sampled_from([None, 1, 2.0]),
+    "softcap": st.sampled_from([None, 3, 20.0]),
+    "splits": st.sampled_from(["auto", 1, 3]),
+    "return_lse": st.booleans(),
+    "sinks": st.sampled_from([None, "float32", "float16"]),
+}
+
+
+@st.composite
+def alike_decodes(draw):
+    """A right decode, and for each of its parts one that differs in this part."""
+    first = {name: draw(part) for name, part in DECODE_PARTS.items()}
+    return [first, *({**first, name: draw(part)} for name, part in DECODE_PARTS.items())]
+
+
+def decoded(bridge, device, call):
+    """The launches of one decode, their buffers by their order of appearance."""
+    quantised = "turboquant" in str(call["dtype"])
+    cache = pa.KVCache(
+        1,
+        call["kv_heads"],
+        call["capacity"],
+        call["dim"],
+        value_head_dim=call["value_dim"],
+        dtype=call["dtype"],
+        qjl=call["qjl"] and quantised,
+        sink_tokens=call["sink_tokens"],
+        device=device,
+    )
+    shape = 1, call["kv_heads"], call["appended"]
+    cache.append(np.zeros((*shape, call["dim"])), np.zeros((*shape, call["value_dim"])))
+    heads, n, begin = call["kv_heads"] * call["group"], call["queries"], call["begin"]
+    query = zeros(device, 1, heads, n + 2, call["dim"], dtype=call["query_dtype"])[:, :, begin : begin + n]
+    names = "window", "scale", "softcap", "splits", "return_lse"
+    keywords = {name: call[name] for name in names}
+    if call["sinks"]:
+        keywords["sinks"] = device.tensor(np.ones(heads), call["sinks"])
+    device.flush()
+    before = len(bridge.launches)
+    results = pa.decode_attention(query, cache, **keywords)
+    device.flush()
+    order = {}
+    launches = [
+        (x.wgsl, x.params, x.workgroups, [(order.setdefault(h, len(order)), *r) for h, *r in x.buffers])
+        for x in bridge.launches[before:]
+    ]
+    results = results if isinstance(results, tuple) else (results,)
+    return launches, [(t.shape, t.strides, t.offset, t.dtype) for t in results]
+
+
+@given(alike_decodes())
+@settings(max_examples=50)
+def test_a_known_decode_is_launched_like_one_that_was_never_seen(several):
+    bridge = RecordingBridge()
+    device = device_on(bridge)
+    for call in several:
+        fresh = RecordingBridge()
+        assert decoded(bridge, device, call) == decoded(fresh, device_on(fresh), call)
+
+
+def test_a_decode_of_a_known_form_checks_its_tensors(device):
+    query = zeros(device, 1, 2, 1, 8)
+    sinks = zeros(device, 2)
+    cache = pa.KVCache(1, 2, 8, 8, device=device)
+    cache.append(zeros(device, 1, 2, 3, 8), zeros(device, 1, 2, 3, 8))
+    for _ in range(2):
+        pa.decode_attention(query, cache, sinks=sinks)
+    assert len(device._known) == 1
+    with pytest.raises(TypeError, match="softcap"):
+        pa.decode_attention(query, cache, softcap=True)
+    sinks.destroy()
+    with pytest.raises(ValueError, match="sinks: the tensor was destroyed"):
+        pa.decode_attention(query, cache, sinks=sinks)
+    pa.decode_attention(query, cache)
+    query.destroy()
+    with pytest.raises(ValueError, match="query: the tensor was destroyed"):
+        pa.decode_attention(query, cache)
+    cache.destroy()
+    with pytest.raises(ValueError, match="cache: the tensor was destroyed"):
+        pa.decode_attention(zeros(device, 1, 2, 1, 8), cache)

@@ -123,6 +123,18 @@ class KVCache:
         return (self.total - self.length) % (self.capacity - self.sink_tokens)
 
     @property
+    def form(self) -> tuple[Any, ...]:
+        """All that a plan of a decode depends on: plain values, no contents."""
+        sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
+        return (
+            *sizes,
+            *self.dtype,
+            bool(self.key_format and self.key_format.qjl),
+            self.sink_tokens,
+            self.total,
+        )
+
+    @property
     def nbytes(self) -> int:
         """Bytes of GPU memory that keys and values take, with scales and padding."""
         return self.keys._storage.nbytes + self.values._storage.nbytes

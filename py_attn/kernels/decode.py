@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from py_attn.arguments import Window, check_int, resolve
 from py_attn.gpu.params import ParamsLayout
@@ -22,6 +22,7 @@ from py_attn.kernels._decode_layout import (
     power_of_two,
     workgroup_shape,
 )
+from py_attn.kernels._forms import form_of
 from py_attn.kernels._inputs import SCORE_PARAMS, Operand, masking_params, operand, output_type, pad4
 from py_attn.kernels._mods import MOD_PARAMS, Mods, mod_params, trace_mods
 from py_attn.kernels._sinks import SINK_PARAMS, check_sinks, sink_binding, sink_constants, sink_params
@@ -108,17 +109,17 @@ def decode_attention(
     )
     device = cache.device
     # A quantised cache's output comes rotated, and is rounded to its dtype once it is turned back.
-    dtype = "float32" if cache.value_format else plan.out_dtype
-    out = device.empty(plan.out_shape, dtype, pitch=pad4(cache.value_head_dim))
-    lse = device.empty(plan.out_shape[:3]) if return_lse else None
-    if out.size and plan.splits == 1:
+    dtype = "float32" if cache.value_format else plan.form.out_dtype
+    out = device.empty(plan.form.out_shape, dtype, pitch=pad4(cache.value_head_dim))
+    lse = device.empty(plan.form.out_shape[:3]) if return_lse else None
+    if out.size and plan.form.splits == 1:
         _dispatch_splits(plan, out, lse, plan.sinks)
     elif out.size:
         partial_out, partial_lse = _empty_partials(plan)
         _dispatch_splits(plan, partial_out, partial_lse)
         _dispatch_reduce(plan, partial_out, partial_lse, out, lse)
     if cache.value_format:
-        out = turboquant.rotate_back(out, cache.value_head_dim, plan.out_dtype)
+        out = turboquant.rotate_back(out, cache.value_head_dim, plan.form.out_dtype)
     return (out, lse) if return_lse else out
 
 
@@ -165,10 +166,17 @@ def decode_partials(
     return partial_out, partial_lse
 
 
-@dataclass(slots=True)
-class _Plan:
-    cache: KVCache
-    query: Operand
+class _Launch(NamedTuple):
+    """A dispatch but for its buffers."""
+
+    shader: Shader
+    params: bytes
+    workgroups: tuple[int, int, int]
+
+
+class _Form(NamedTuple):
+    """What was checked and laid out, the same for all calls of one form."""
+
     out_dtype: str
     out_shape: tuple[int, int, int, int]
     splits: int
@@ -176,13 +184,24 @@ class _Plan:
     laid_out: Shape
     chunks: int
     softcap: bool
+    params: dict[str, object]
+    #: The passes that were planned so far, by what else they depend on.
+    launches: dict[Hashable, _Launch]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A call: its form and its tensors."""
+
+    form: _Form
+    cache: KVCache
+    query: Operand
     mods: Mods
     sinks: Tensor | None
-    params: dict[str, object]
 
 
 def _plan(
-    query: object,
+    query: Any,
     cache: object,
     *,
     window: object,
@@ -191,11 +210,18 @@ def _plan(
     splits: object,
     score_mod: object,
     mask_mod: object,
-    sinks: object = None,
+    sinks: Any = None,
 ) -> _Plan:
     if not isinstance(cache, KVCache):
         raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
     cache.keys.storage("cache")
+    device = cache.device
+    form = None
+    if isinstance(query, Tensor) and score_mod is None and mask_mod is None:
+        form = form_of((query, sinks), ("decode", cache.form, window, scale, softcap, splits))
+        known: _Form | None = device.known(form)
+        if known and query.lives_on(device) and (sinks is None or sinks.lives_on(device)):
+            return _Plan(known, cache, _query_operand(query, cache), Mods(), sinks)
     shape = shape_of("query", query)
     kv_shape = (cache.batch, cache.kv_heads, cache.length)
     problem = resolve(
@@ -213,15 +239,15 @@ def _plan(
     if given is not None and not 1 <= given <= MAX_SPLITS:
         raise ValueError(f'splits: expected "auto" or a number from 1 to {MAX_SPLITS}, got {given}')
     check_sinks(sinks, problem.heads)
-    device = cache.device
     mods = trace_mods(score_mod, mask_mod, device)
     given_query = float_tensor("query", query, device)
-    # Keys lie rotated; a rotation of both leaves the scores as they are.
-    form = cache.key_format
-    tensor = operand("query", turboquant.rotate_query(given_query, form) if form else given_query)
+    tensor = _query_operand(given_query, cache)
     rows = problem.group * problem.queries
     dims = pad4(tensor.tensor.shape[3]), pad4(cache.value_head_dim)
-    wide = is_wide(cache.dtype[0], form, dims[0]), is_wide(cache.dtype[1], cache.value_format, dims[1])
+    wide = (
+        is_wide(cache.dtype[0], cache.key_format, dims[0]),
+        is_wide(cache.dtype[1], cache.value_format, dims[1]),
+    )
     laid_out = workgroup_shape(rows, dims, wide, device.info)
     chunks = -(-rows // laid_out.rows)
     left = problem.masking.window_left
@@ -257,9 +283,7 @@ def _plan(
         query_place=cache.total - problem.queries,
     )
     out_shape = (problem.batch, problem.heads, problem.queries, problem.value_head_dim)
-    return _Plan(
-        cache,
-        tensor,
+    made = _Form(
         given_query.dtype,
         out_shape,
         count,
@@ -267,60 +291,76 @@ def _plan(
         laid_out,
         chunks,
         bool(problem.masking.softcap),
-        mods,
-        None if sinks is None else float_tensor("sinks", sinks, device),
         params,
+        {},
     )
+    if form is not None:
+        device.remember(form, made)
+    return _Plan(made, cache, tensor, mods, None if sinks is None else float_tensor("sinks", sinks, device))
+
+
+def _query_operand(query: Tensor, cache: KVCache) -> Operand:
+    """The query; where keys lie rotated, rotated too, as that leaves the scores as they are."""
+    form = cache.key_format
+    return operand("query", turboquant.rotate_query(query, form) if form else query)
 
 
 def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
     device = plan.cache.device
-    shape = (*plan.out_shape[:3], plan.splits)
+    shape = (*plan.form.out_shape[:3], plan.form.splits)
     pitch = pad4(plan.cache.value_head_dim)
     return device.empty((*shape, plan.cache.value_head_dim), pitch=pitch), device.empty(shape)
 
 
 def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None, sinks: Tensor | None = None) -> None:
     """Record the pass over the splits; ``sinks`` only where it is the only pass."""
-    cache, device = plan.cache, plan.cache.device
-    shader = _split_shader(plan, out.dtype, lse is not None, sinks.dtype if sinks is not None else None)
+    cache, device, form = plan.cache, plan.cache.device, plan.form
     named = [("query", plan.query.tensor), ("cache", cache.keys), ("cache", cache.values)]
     named += [(f"captured_{n}", tensor) for n, tensor in enumerate(plan.mods.tensors)]
     named += [(name, t) for name, t in (("sinks", sinks), ("out", out), ("lse", lse)) if t is not None]
-    buffers = [(name, device.bind(tensor, name)) for name, tensor in named]
-    firsts = {name: buffer.first for name, buffer in buffers}
-    params = _SPLIT_PARAMS.pack(
-        **plan.params,
-        query_first=firsts["query"],
-        **mod_params(plan.mods, firsts),
-        **sink_params(sinks, firsts.get("sinks", 0)),
-    )
-    workgroups = cache.batch * cache.kv_heads * plan.chunks * plan.splits
-    device.dispatch(shader, params, [buffer for _, buffer in buffers], device.grid(workgroups, "query"))
+    buffers = [device.bind(tensor, name) for name, tensor in named]
+    key = "splits", out.dtype, lse is not None, sinks is not None
+    launch = form.launches.get(key)
+    if launch is None:
+        firsts = {name: buffer.first for (name, _), buffer in zip(named, buffers, strict=True)}
+        params = _SPLIT_PARAMS.pack(
+            **form.params,
+            query_first=firsts["query"],
+            **mod_params(plan.mods, firsts),
+            **sink_params(sinks, firsts.get("sinks", 0)),
+        )
+        shader = _split_shader(plan, out.dtype, lse is not None, sinks.dtype if sinks is not None else None)
+        workgroups = cache.batch * cache.kv_heads * form.chunks * form.splits
+        launch = form.launches[key] = _Launch(shader, params, device.grid(workgroups, "query"))
+    device.dispatch(launch.shader, launch.params, buffers, launch.workgroups)
 
 
 def _dispatch_reduce(
     plan: _Plan, partial_out: Tensor, partial_lse: Tensor, out: Tensor, lse: Tensor | None
 ) -> None:
-    device, dv4, sinks = plan.cache.device, pad4(plan.cache.value_head_dim) // 4, plan.sinks
+    device, form, sinks = plan.cache.device, plan.form, plan.sinks
     named = [("partial_out", partial_out), ("partial_lse", partial_lse)]
     named += [(name, t) for name, t in (("sinks", sinks), ("out", out), ("lse", lse)) if t is not None]
     buffers = {name: device.bind(tensor, name) for name, tensor in named}
-    rows = math.prod(plan.out_shape[:3])
-    params = _REDUCE_PARAMS.pack(
-        rows=rows,
-        splits=plan.splits,
-        heads=plan.out_shape[1],
-        queries=plan.out_shape[2],
-        empty_lse=-math.inf,
-        **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
-    )
-    columns = min(_REDUCE_COLUMNS, power_of_two(dv4))
-    shader = _render_reduce(
-        out.dtype, dv4, columns, lse is not None, sinks.dtype if sinks is not None else None
-    )
-    grid = device.grid(rows * -(-dv4 // columns), "query")
-    device.dispatch(shader, params, list(buffers.values()), grid)
+    key = "reduce", out.dtype, lse is not None
+    launch = form.launches.get(key)
+    if launch is None:
+        rows = math.prod(form.out_shape[:3])
+        params = _REDUCE_PARAMS.pack(
+            rows=rows,
+            splits=form.splits,
+            heads=form.out_shape[1],
+            queries=form.out_shape[2],
+            empty_lse=-math.inf,
+            **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
+        )
+        dv4 = pad4(plan.cache.value_head_dim) // 4
+        columns = min(_REDUCE_COLUMNS, power_of_two(dv4))
+        sinks_dtype = sinks.dtype if sinks is not None else None
+        shader = _render_reduce(out.dtype, dv4, columns, lse is not None, sinks_dtype)
+        grid = device.grid(rows * -(-dv4 // columns), "query")
+        launch = form.launches[key] = _Launch(shader, params, grid)
+    device.dispatch(launch.shader, launch.params, list(buffers.values()), launch.workgroups)
 
 
 def _row_type(dtype: str, form: turboquant.Format | None, wide: bool) -> str:
@@ -336,8 +376,8 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
     key_form, value_form = cache.key_format, cache.value_format
     bindings = [
         plan.query.binding,
-        Binding("key", _row_type(cache.dtype[0], key_form, plan.wide[0])),
-        Binding("value", _row_type(cache.dtype[1], value_form, plan.wide[1])),
+        Binding("key", _row_type(cache.dtype[0], key_form, plan.form.wide[0])),
+        Binding("value", _row_type(cache.dtype[1], value_form, plan.form.wide[1])),
         *plan.mods.bindings(),
     ]
     if sinks:
@@ -354,11 +394,11 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
         # From one row of the cache to the next: words of codes, or elements.
         "KEY_PITCH": key_form.words if key_form else 4 * d4,
         "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
-        "key_wide": plan.wide[0],
-        "value_wide": plan.wide[1],
+        "key_wide": plan.form.wide[0],
+        "value_wide": plan.form.wide[1],
         "out_dtype": out_dtype,
         "dtypes": dtypes,
-        "softcap": plan.softcap,
+        "softcap": plan.form.softcap,
         **plan.mods.constants(),
         **sink_constants(sinks, dtypes),
         "has_kept": cache.sink_tokens > 0,
@@ -366,8 +406,8 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
         "D4": d4,
         "DV": dims[1],
         "DV4": dv4,
-        **plan.laid_out.constants(),
-        "subgroup_ids": plan.laid_out.subgroups and SUBGROUP_ID in cache.device.info.features,
+        **plan.form.laid_out.constants(),
+        "subgroup_ids": plan.form.laid_out.subgroups and SUBGROUP_ID in cache.device.info.features,
         "unrolled": not cache.device.info.software,
         "write_lse": write_lse,
     }
