@@ -175,6 +175,11 @@ def test_a_site_without_its_files_says_so(page, site_url, artifacts):
 
 def test_a_second_visit_loads_from_the_cache(page, site_url):
     opened(page, site_url)
+    # What a start does without comes, and is kept, a while after the maps.
+    page.wait_for_function(
+        "async () => (await (await caches.open('py-attn-assets')).keys())"
+        ".some(({ url }) => url.includes('rest.pack'))"
+    )
     requests = []
     page.context.on("request", lambda request: requests.append(request.url))
     page.reload()
