@@ -19,6 +19,7 @@
 //## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
 //## knows it to be in bounds, and else puts each load into a branch.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/query_tile.wgsl" import find_query_tile with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
@@ -141,35 +142,12 @@ fn main(
   @builtin(subgroup_id) number: u32,
   @builtin(subgroup_invocation_id) lane: u32,
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  let all_heads = params.heads * params.batch;
-  if (work >= params.tiles * all_heads) {
-    return;
-  }
-  // The last tiles have most to do under a causal mask, so those of all heads begin first.
-  let tile_of_rows = params.tiles - 1u - work / all_heads;
-  let h = work % params.heads;
-  let b = work / params.heads % params.batch;
-  let sequence_here = sequence(b);
-  let length = sequence_here.keys;
-  let shift = sequence_here.shift;
+{{ find_query_tile() }}
   let place = (number * 32u + lane) % WORKGROUP;
   let row = lane % 16u;
   let part = lane / 16u % 2u;
-
-  let first_row = tile_of_rows * BQ;
-  let last_row = min(first_row + BQ, params.queries) - 1u;
-  let first_position = i32(first_row) + shift;
-  let last_position = i32(last_row) + shift;
-  let begin = u32(max(0, first_position - params.window_left));
-  let end = u32(max(0, min(length, last_position + params.window_right + 1)));
   let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
-
-  let kv_head = h / params.group;
-  let query_head = params.query_first + dot(params.query_strides.xy, vec2<u32>(b, h));
-  let key_head = params.key_first + dot(params.key_strides.xy, vec2<u32>(b, kv_head));
-  let value_head = params.value_first + dot(params.value_strides.xy, vec2<u32>(b, kv_head));
 
   var key_ahead: array<vec4<u32>, {{ key_loads }}>;
   var value_ahead: array<vec4<u32>, {{ value_loads }}>;

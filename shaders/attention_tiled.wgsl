@@ -8,6 +8,7 @@
 //# if subgroups
 //#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
 //# endif
+//# from "lib/query_tile.wgsl" import find_query_tile with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, products, load_values, accumulate, row_number, column_number with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -69,26 +70,7 @@ fn main(
   @builtin(local_invocation_id) local: vec3<u32>,
 //# endif
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-//# if varlen
-  let at = sequence_of(work % params.tiles);
-  let b = at.b;
-  let h = work / params.tiles;
-  let tile_of_rows = at.tile;
-  if (b >= params.batch || h >= params.heads) {
-    return;
-  }
-//# else
-  let all_heads = params.heads * params.batch;
-  if (work >= params.tiles * all_heads) {
-    return;
-  }
-  // The last tiles have most to do under a causal mask, so those of all heads begin first.
-  let tile_of_rows = params.tiles - 1u - work / all_heads;
-  let h = work % params.heads;
-  let b = work / params.heads % params.batch;
-  let at = sequence(b);
-//# endif
+{{ find_query_tile() }}
 //# if subgroups
 {{ find_place() }}
   let tx = place % TX;
@@ -98,20 +80,6 @@ fn main(
   let ty = local.y;
   let place = ty * TX + tx;
 //# endif
-
-  let length = at.keys;
-  let shift = at.shift;
-  let first_row = tile_of_rows * BQ;
-  let last_row = min(first_row + BQ, at.queries) - 1u;
-  let first_position = i32(first_row) + shift;
-  let last_position = i32(last_row) + shift;
-  let begin = u32(max(0, first_position - params.window_left));
-  let end = u32(max(0, min(length, last_position + params.window_right + 1)));
-
-  let kv_head = h / params.group;
-  let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));
-  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
-  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
 
   var top: array<f32, ROWS>;
   var total: array<f32, ROWS>;

@@ -1,0 +1,41 @@
+//## Which rows a workgroup has: a tile of the queries of one head of one sequence. Import with context: needs
+//## `varlen`, BQ and lib/sequences.wgsl.
+//##
+//## Leaves where there is no work for the workgroup. Declares h, b and the sequence `at`; the tile's first_row and
+//## last_row, counted in the sequence, and their positions among its keys; the keys begin … end - 1 that any of
+//## them may see; and where in their buffers the head's query, key and value begin.
+//# macro find_query_tile()
+  let work = workgroup.x + workgroup.y * workgroups.x;
+//# if varlen
+  let at = sequence_of(work % params.tiles);
+  let b = at.b;
+  let h = work / params.tiles;
+  let tile_of_rows = at.tile;
+  if (b >= params.batch || h >= params.heads) {
+    return;
+  }
+//# else
+  let all_heads = params.heads * params.batch;
+  if (work >= params.tiles * all_heads) {
+    return;
+  }
+  // The last tiles have most to do under a causal mask, so those of all heads begin first.
+  let tile_of_rows = params.tiles - 1u - work / all_heads;
+  let h = work % params.heads;
+  let b = work / params.heads % params.batch;
+  let at = sequence(b);
+//# endif
+  let length = at.keys;
+  let shift = at.shift;
+  let first_row = tile_of_rows * BQ;
+  let last_row = min(first_row + BQ, at.queries) - 1u;
+  let first_position = i32(first_row) + shift;
+  let last_position = i32(last_row) + shift;
+  let begin = u32(max(0, first_position - params.window_left));
+  let end = u32(max(0, min(length, last_position + params.window_right + 1)));
+
+  let kv_head = h / params.group;
+  let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
+//# endmacro
