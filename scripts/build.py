@@ -110,7 +110,7 @@ def build_packs(wheels: list[Path]) -> dict[str, Path]:
     """What the page's Python needs, in two archives, as paths of the site; see scripts/packing.py."""
     targets = [PACKS / "start.pack", PACKS / "rest.pack"]
     scripts = [ROOT / "scripts" / name for name in ("pack.js", "packing.py")]
-    scripts.append(ROOT / "tests" / "recording_bridge.py")
+    scripts += [ROOT / "tests" / "recording_bridge.py", ROOT / "web" / "src" / "runtime" / "at-start.js"]
     stamp = Stamp(PACKS / ".stamp", sha256_tree([*wheels, *scripts, SAMPLE, PYODIDE / "package.json"]))
     if not stamp.is_current():
         say("compiling the page's Python modules")

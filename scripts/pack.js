@@ -7,6 +7,7 @@ import process from "node:process";
 import { promisify } from "node:util";
 import zlib from "node:zlib";
 import { loadPyodide } from "pyodide";
+import { AT_START } from "../web/src/runtime/at-start.js";
 
 const gzip = promisify(zlib.gzip);
 const [start, rest, sample, ...wheels] = process.argv.slice(2);
@@ -18,11 +19,24 @@ for (const wheel of wheels) python.unpackArchive(read(wheel), "wheel");
 for (const path of ["./packing.py", "../tests/recording_bridge.py"]) {
   python.FS.writeFile(`/${path.split("/").at(-1)}`, read(new URL(path, import.meta.url)));
 }
-for (const [name, value] of Object.entries({ sample: read(sample), stdlib: read(stdlib), wheels: wheels.map(read) })) {
+/** @type {Record<string, object>} what the calls of a start are given: enough for each to do its work */
+const given = {
+  connect: {},
+  open_sample: { data: read(sample) },
+  legend: { colormap: "rocket", scale: "sqrt" },
+  overview: { layer: 0 },
+  window: { layer: 0, head: 0, rows: [0, 4], columns: [0, 4], size: [2, 2] },
+  row: { layer: 0, head: 0, query: 0 },
+  decode_open: { layer: 0, capacity: 8 },
+  decode_step: { position: 0, head: 0 },
+};
+const unknown = AT_START.filter((method) => !given[method]);
+if (unknown.length) throw new Error(`scripts/pack.js does not know what to give to ${unknown.join(", ")}`);
+python.globals.set("calls", python.toPy(AT_START.map((method) => [method, given[method]])));
+for (const [name, value] of Object.entries({ stdlib: read(stdlib), wheels: wheels.map(read) })) {
   python.globals.set(name, value);
 }
-// What the page asks by itself at its start (RIGHT_AWAY in web/src/worker.js), with and without a GPU: both in turn,
-// the GPU being one that only takes notes.
+// A start with and without a GPU: both in turn, the GPU being one that only takes notes.
 const packs = await python.runPythonAsync(`
 import sys
 import py_attn.viewer.files
@@ -36,14 +50,8 @@ for name in shader.environment().list_templates(["wgsl"]):
 templates = {str(path): path.read_bytes() for path in sorted(shader.compiled_folder().iterdir())}
 
 async def start(viewer):
-    await viewer.connect()
-    await viewer.open_sample(sample.to_bytes())
-    await viewer.legend("rocket", "sqrt")
-    await viewer.overview(0)
-    await viewer.window(0, 0, [0, 4], [0, 4], [2, 2])
-    await viewer.row(0, 0, 0)
-    await viewer.decode_open(0, 8)
-    await viewer.decode_step(0, 0)
+    for method, payload in calls:
+        await viewer.call(method, payload)
 
 await start(Viewer())
 sys.path.insert(0, "/")

@@ -4,6 +4,7 @@ import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
 import { createBridge, whyNoWebGPU } from './bridge.js';
 import { createNotes } from './notes.js';
+import { AT_START } from './runtime/at-start.js';
 import { bootPython, loadRest } from './runtime/boot.js';
 import { createFirsts } from './runtime/firsts.js';
 import { createOutput } from './runtime/output.js';
@@ -32,13 +33,8 @@ let assets;
 let output;
 /** Imported one by one, so that the profile of a start says what each takes. */
 const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
-/**
- * What the page asks by itself at its start; scripts/pack.js asks the same, so that all modules for it are there.
- * Loading the model needs no others.
- */
-const RIGHT_AWAY = new Set([
-  'connect', 'open_sample', 'legend', 'overview', 'window', 'row', 'decode_open', 'decode_step', 'load_model',
-]);
+/** What runs before all of Python is there. Loading the model needs no other modules than a start. */
+const RIGHT_AWAY = new Set([...AT_START, 'load_model']);
 /**
  * At its start the page asks for everything at once. What is looked at first goes first, as compiling the kernels of the
  * others would hold it up: the first answer to the one is waited for by the other.
