@@ -45,9 +45,29 @@ const widget = {
   },
 };
 
+/**
+ * The bridge for a Python in a notebook that runs in the browser (JupyterLite), beside the widget: one script that
+ * defines `bridge`, as what evaluates it (py_attn/gpu/bridge_pyodide.py) cannot wait for an import.
+ * `vite build --mode bridge`.
+ */
+const bridge = {
+  publicDir: false,
+  build: {
+    outDir: "../py_attn/widget/static",
+    emptyOutDir: false,
+    target: "esnext",
+    modulePreload: { polyfill: false },
+    rollupOptions: {
+      input: `${web}src/bridge.js`,
+      preserveEntrySignatures: "exports-only",
+      output: { format: "iife", name: "bridge", entryFileNames: "bridge.js" },
+    },
+  },
+};
+
 export default defineConfig(({ mode }) => ({
   root: web,
   base: "./", // every address is relative: the site works under any sub-path
   clearScreen: false,
-  ...(mode === "widget" ? widget : site),
+  ...({ widget, bridge }[mode] ?? site),
 }));

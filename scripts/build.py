@@ -75,9 +75,10 @@ def build_widget() -> None:
     if stamp.is_current() and (WIDGET_OUT / "bridge.js").is_file():
         return
     say("building the widget with Vite")
-    call(["node", VITE, "build", "--mode", "widget", "--logLevel", "warn"], "Vite could not build the widget")
-    # Python in a notebook that runs in the browser (JupyterLite) evaluates the bridge as it is.
-    shutil.copyfile(ROOT / "web" / "src" / "bridge.js", WIDGET_OUT / "bridge.js")
+    # The widget first: it empties the folder.
+    for mode in ("widget", "bridge"):
+        failure = f"Vite could not build the {mode}"
+        call(["node", VITE, "build", "--mode", mode, "--logLevel", "warn"], failure)
     stamp.write()
 
 

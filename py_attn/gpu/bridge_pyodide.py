@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,10 +69,10 @@ def _own_bridge() -> Any:
     source = Path(__file__).parent.parent / "widget" / "static" / "bridge.js"
     if not source.is_file():
         raise WebGPUUnavailableError(f"{source.name} is missing here: install py-attn from its wheel")
-    # An ES module whose exports become names of a function's body.
-    body = re.sub(r"^export ", "", source.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    # It defines `bridge`, here as a name of a function's body (vite.config.js).
+    body = source.read_text(encoding="utf-8")
     no_files = "(name) => Promise.reject(new Error(`${name}: no page is here to fetch it from`))"
-    return run_js(f"(() => {{ {body}\nreturn createBridge({{ fetchAsset: {no_files} }}); }})()")
+    return run_js(f"(() => {{ {body}\nreturn bridge.createBridge({{ fetchAsset: {no_files} }}); }})()")
 
 
 class PyodideBridge:

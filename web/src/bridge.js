@@ -6,11 +6,15 @@
  *
  *   pipeline, params offset, params size, x, y, z, count, then count × (buffer, byte offset, byte size)
  *
- * Group 0 holds a dispatch's storage buffers, group 1 its params at a dynamic offset.
+ * Its parts are in gpu/: the queue and waiting for it, what a dispatch is bound to, errors, clocks.
  */
 
+import { Bindings } from './gpu/bindings.js';
+import { Clock } from './gpu/clock.js';
+import { Errors } from './gpu/errors.js';
+import { Queue } from './gpu/queue.js';
+
 /**
- * @typedef {{ kind: string, label: string, message: string, line: number }} ReportedError
  * @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, access: string, label: string, made: Promise<number> }} Pipeline
  * @typedef {{ pipeline: Pipeline, bindings: GPUBindGroup, offset: number, size: number, grid: [number, number, number] }} Dispatch
  * @typedef {{ getBuffer(type: string): { data: Uint8Array | Uint32Array, release(): void } }} PythonBuffer
@@ -38,15 +42,6 @@ const LIMITS = /** @type {const} */ ([
   'maxComputeWorkgroupSizeY',
   'maxComputeWorkgroupsPerDimension',
 ]);
-
-/**
- * For so long a wait asks the GPU process over and over. Chromium's looks for finished work when commands
- * reach it, and otherwise 2 ms later and then every millisecond: longer than most of our kernels run. A
- * software adapter needs the processor that asking takes.
- */
-const ASK_MS = { hardware: 10, software: 1.5 };
-
-const MOST_BIND_GROUPS = 512;
 
 /** Says in one sentence why there is no WebGPU here and what to do, or '' when there may be. */
 export function whyNoWebGPU() {
@@ -115,25 +110,13 @@ export class DeviceBridge {
   #programs = new Map();
   /** @type {Map<number, Promise<[number | null, number][]>>} */
   #timings = new Map();
-  /** @type {Map<string, { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }>} */
-  #layouts = new Map();
-  /** @type {Map<number, GPUBindGroup>} */
-  #paramsGroups = new Map();
-  /** @type {Map<string, GPUBindGroup>} by layout and buffers: calls in a row mostly have the same */
-  #bindGroups = new Map();
-  /** @type {Set<Promise<unknown>>} error scopes that have not answered yet */
-  #scopes = new Set();
-  /** @type {ReportedError[]} */
-  #errors = [];
   #next = 1;
   #lost = '';
-  /** How often work was handed to the queue, and up to which of these times it is known to be done. */
-  #given = 0;
-  #done = 0;
   #device;
   #adapter;
-  #paramsLayout;
-  #params;
+  #errors;
+  #queue;
+  #bindings;
 
   /**
    * @param {GPUDevice} device
@@ -142,19 +125,11 @@ export class DeviceBridge {
   constructor(device, adapter) {
     this.#device = device;
     this.#adapter = adapter;
-    this.#paramsLayout = device.createBindGroupLayout({
-      label: 'params',
-      entries: [
-        { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
-      ],
-    });
-    this.#params = this.#createParams(1 << 14);
+    this.#errors = new Errors(device);
+    this.#queue = new Queue(device, adapter.info.isFallbackAdapter, () => Boolean(this.#lost));
+    this.#bindings = new Bindings(device, this.#errors, (handle) => this.#buffer(handle));
     device.lost.then((info) => {
       this.#lost = `${info.reason}${info.message ? `: ${info.message}` : ''}`;
-    });
-    device.addEventListener('uncapturederror', (event) => {
-      event.preventDefault();
-      this.#report('device', /** @type {GPUUncapturedErrorEvent} */ (event).error);
     });
   }
 
@@ -199,7 +174,7 @@ export class DeviceBridge {
 
   /** @param {number} size @param {string} label @param {number} [handle] */
   createBuffer(size, label, handle) {
-    const buffer = this.#guarded(label, ['validation', 'out-of-memory'], () =>
+    const buffer = this.#errors.guarded(label, ['validation', 'out-of-memory'], () =>
       this.#device.createBuffer({
         label,
         size,
@@ -213,15 +188,14 @@ export class DeviceBridge {
   destroyBuffer(handle) {
     this.#buffers.get(handle)?.destroy();
     this.#buffers.delete(handle);
-    this.#bindGroups.clear();
+    this.#bindings.forgetBuffers();
   }
 
   /** @param {number} handle @param {number} offset @param {PythonBuffer} data */
   writeBuffer(handle, offset, data) {
     const view = data.getBuffer('u8');
     try {
-      this.#device.queue.writeBuffer(this.#buffer(handle), offset, /** @type {Uint8Array<ArrayBuffer>} */ (view.data));
-      this.#given++;
+      this.#queue.write(this.#buffer(handle), offset, /** @type {Uint8Array<ArrayBuffer>} */ (view.data));
     } finally {
       view.release();
     }
@@ -232,7 +206,7 @@ export class DeviceBridge {
    * @param {number} handle @param {number} offset @param {number} size
    */
   async readBuffer(handle, offset, size) {
-    const staging = this.#guarded('read-back', ['validation', 'out-of-memory'], () => {
+    const staging = this.#errors.guarded('read-back', ['validation', 'out-of-memory'], () => {
       const made = this.#device.createBuffer({
         label: `read-back of ${size} bytes`,
         size,
@@ -240,13 +214,11 @@ export class DeviceBridge {
       });
       const encoder = this.#device.createCommandEncoder();
       encoder.copyBufferToBuffer(this.#buffer(handle), offset, made, 0, size);
-      this.#submit(encoder);
+      this.#queue.submit(encoder);
       return made;
     });
-    const given = this.#given;
     try {
-      await this.#hurried(staging.mapAsync(GPUMapMode.READ));
-      this.#done = Math.max(this.#done, given);
+      await this.#queue.after(staging.mapAsync(GPUMapMode.READ));
     } catch (error) {
       throw new Error(this.#lost || String(/** @type {Error} */ (error).message));
     }
@@ -260,7 +232,7 @@ export class DeviceBridge {
     const begun = performance.now();
     const device = this.#device;
     for (const filter of /** @type {GPUErrorFilter[]} */ (['validation', 'internal'])) device.pushErrorScope(filter);
-    const layout = this.#layout(access);
+    const layout = this.#bindings.layout(access);
     const module = device.createShaderModule({ label, code: wgsl });
     const pipeline = device.createComputePipeline({ label, layout: layout.pipeline, compute: { module } });
     const scopes = [device.popErrorScope(), device.popErrorScope()];
@@ -270,7 +242,7 @@ export class DeviceBridge {
       if (failed) {
         const messages = (await module.getCompilationInfo()).messages.filter(({ type }) => type === 'error');
         const first = messages[0];
-        this.#errors.push({
+        this.#errors.add({
           kind: 'shader',
           label,
           message: first ? first.message : failed.message,
@@ -279,7 +251,7 @@ export class DeviceBridge {
       }
       return elapsed * 1000;
     });
-    this.#wait(made);
+    this.#errors.wait(made);
     return this.#keep(this.#pipelines, { pipeline, layout: layout.group, access, label, made }, handle);
   }
 
@@ -332,12 +304,12 @@ export class DeviceBridge {
   /** @param {Dispatch[]} dispatches @param {PythonBuffer} params */
   #run(dispatches, params) {
     this.#writeParams(params);
-    this.#guarded(dispatches[0]?.pipeline.label ?? 'program', ['validation'], () => {
+    this.#errors.guarded(dispatches[0]?.pipeline.label ?? 'program', ['validation'], () => {
       const encoder = this.#device.createCommandEncoder();
       const pass = encoder.beginComputePass();
       for (const dispatch of dispatches) this.#encode(pass, dispatch);
       pass.end();
-      this.#submit(encoder);
+      this.#queue.submit(encoder);
     });
   }
 
@@ -355,12 +327,12 @@ export class DeviceBridge {
     const walls = [];
     let before = Promise.resolve(0);
     passes.forEach((timed, index) => {
-      this.#guarded(timed[0]?.pipeline.label ?? 'program', ['validation'], () => {
+      this.#errors.guarded(timed[0]?.pipeline.label ?? 'program', ['validation'], () => {
         const encoder = this.#device.createCommandEncoder();
         const pass = encoder.beginComputePass(clock ? { timestampWrites: clock.writes(index) } : {});
         for (const dispatch of timed) this.#encode(pass, dispatch);
         pass.end();
-        this.#submit(encoder);
+        this.#queue.submit(encoder);
       });
       const submitted = performance.now();
       const done = queue.onSubmittedWorkDone().then(() => performance.now());
@@ -379,54 +351,22 @@ export class DeviceBridge {
   async timings(ticket) {
     const result = this.#timings.get(ticket);
     this.#timings.delete(ticket);
-    return JSON.stringify(result && (await this.#hurried(result)));
+    return JSON.stringify(result && (await this.#queue.hurried(result)));
   }
 
   /** Notes an error that the next `synchronize` tells. @param {string} label @param {unknown} error */
   note(label, error) {
-    this.#errors.push({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
+    this.#errors.add({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
   }
 
   /** Waits for everything submitted; returns the errors since the last call as JSON. */
   async synchronize() {
-    // After a read-back there is nothing left to wait for.
-    const given = this.#given;
-    if (given > this.#done) await this.#hurried(this.#device.queue.onSubmittedWorkDone().catch(() => {}));
-    this.#done = Math.max(this.#done, given);
+    await this.#queue.idle();
     // Error scopes answer in the order of the queue, so the last of them comes after all earlier work was checked.
-    await Promise.all(this.#scopes);
-    const errors = this.#errors;
-    this.#errors = [];
-    return JSON.stringify(errors);
+    return JSON.stringify(await this.#errors.take());
   }
 
   // Inside
-
-  /** @param {GPUCommandEncoder} encoder */
-  #submit(encoder) {
-    this.#device.queue.submit([encoder.finish()]);
-    this.#given++;
-  }
-
-  /**
-   * Waits for something that happens once the GPU has done its work.
-   * @template T
-   * @param {Promise<T>} happens
-   * @returns {Promise<T>}
-   */
-  async #hurried(happens) {
-    let waiting = true;
-    const settled = () => {
-      waiting = false;
-    };
-    happens.then(settled, settled);
-    const until = performance.now() + ASK_MS[this.#adapter.info.isFallbackAdapter ? 'software' : 'hardware'];
-    while (waiting && !this.#lost && performance.now() < until) {
-      this.#device.pushErrorScope('validation');
-      await this.#device.popErrorScope().catch(settled);
-    }
-    return happens;
-  }
 
   /** @param {Uint32Array} words @returns {Dispatch[]} */
   #decode(words) {
@@ -437,7 +377,7 @@ export class DeviceBridge {
       const end = at + 7 + 3 * words[at + 6];
       dispatches.push({
         pipeline,
-        bindings: this.#bindGroup(pipeline, words.subarray(at + 7, end)),
+        bindings: this.#bindings.storage(pipeline, words.subarray(at + 7, end)),
         offset: words[at + 1],
         size: words[at + 2],
         grid: /** @type {[number, number, number]} */ ([words[at + 3], words[at + 4], words[at + 5]]),
@@ -447,127 +387,22 @@ export class DeviceBridge {
     return dispatches;
   }
 
-  /** @param {Pipeline} pipeline @param {Uint32Array} words (buffer, byte offset, byte size) of each binding */
-  #bindGroup({ layout, access, label }, words) {
-    const key = `${access} ${words}`;
-    let group = this.#bindGroups.get(key);
-    if (!group) {
-      /** @type {GPUBindGroupEntry[]} */
-      const entries = [];
-      for (let at = 0; at < words.length; at += 3) {
-        const resource = { buffer: this.#buffer(words[at]), offset: words[at + 1], size: words[at + 2] };
-        entries.push({ binding: entries.length, resource });
-      }
-      group = this.#guarded(label, ['validation'], () => this.#device.createBindGroup({ layout, entries }));
-      if (this.#bindGroups.size === MOST_BIND_GROUPS) this.#bindGroups.clear();
-      this.#bindGroups.set(key, group);
+  /** @param {PythonBuffer} params */
+  #writeParams(params) {
+    const view = params.getBuffer('u8');
+    try {
+      this.#bindings.writeParams(/** @type {Uint8Array<ArrayBuffer>} */ (view.data));
+    } finally {
+      view.release();
     }
-    return group;
   }
 
   /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
   #encode(pass, { pipeline, bindings, offset, size, grid }) {
     pass.setPipeline(pipeline.pipeline);
     pass.setBindGroup(0, bindings);
-    pass.setBindGroup(1, this.#paramsGroup(size), [offset]);
+    pass.setBindGroup(1, this.#bindings.params(size), [offset]);
     pass.dispatchWorkgroups(...grid);
-  }
-
-  /** @param {PythonBuffer} params */
-  #writeParams(params) {
-    const view = params.getBuffer('u8');
-    try {
-      if (view.data.byteLength > this.#params.size) {
-        this.#params.destroy();
-        this.#params = this.#createParams(2 * view.data.byteLength);
-        this.#paramsGroups.clear();
-      }
-      // The queue orders this write after every earlier submission, so one buffer serves them all.
-      this.#device.queue.writeBuffer(this.#params, 0, /** @type {Uint8Array<ArrayBuffer>} */ (view.data));
-    } finally {
-      view.release();
-    }
-  }
-
-  /** @param {number} size */
-  #createParams(size) {
-    return this.#device.createBuffer({
-      label: 'params',
-      size,
-      usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
-    });
-  }
-
-  /** @param {number} size */
-  #paramsGroup(size) {
-    let group = this.#paramsGroups.get(size);
-    if (!group) {
-      group = this.#device.createBindGroup({
-        layout: this.#paramsLayout,
-        entries: [{ binding: 0, resource: { buffer: this.#params, size } }],
-      });
-      this.#paramsGroups.set(size, group);
-    }
-    return group;
-  }
-
-  /** @param {string} access */
-  #layout(access) {
-    let layout = this.#layouts.get(access);
-    if (!layout) {
-      const group = this.#device.createBindGroupLayout({
-        label: access,
-        entries: [...access].map((letter, binding) => ({
-          binding,
-          visibility: GPUShaderStage.COMPUTE,
-          buffer: { type: /** @type {GPUBufferBindingType} */ (letter === 'w' ? 'storage' : 'read-only-storage') },
-        })),
-      });
-      const pipeline = this.#device.createPipelineLayout({ bindGroupLayouts: [group, this.#paramsLayout] });
-      layout = { group, pipeline };
-      this.#layouts.set(access, layout);
-    }
-    return layout;
-  }
-
-  /**
-   * Runs `work` inside error scopes; what they catch is reported with `label`.
-   * @template T
-   * @param {string} label @param {GPUErrorFilter[]} filters @param {() => T} work
-   * @returns {T}
-   */
-  #guarded(label, filters, work) {
-    for (const filter of filters) this.#device.pushErrorScope(filter);
-    try {
-      return work();
-    } finally {
-      for (let i = 0; i < filters.length; i++) {
-        this.#wait(
-          this.#device.popErrorScope().then((error) => {
-            if (error) this.#report(label, error);
-          }),
-        );
-      }
-    }
-  }
-
-  /** @param {Promise<unknown>} promise */
-  #wait(promise) {
-    // A lost device rejects its scopes; `lost` tells that better.
-    /** @type {Promise<unknown>} */
-    const answered = promise.catch(() => {}).then(() => this.#scopes.delete(answered));
-    this.#scopes.add(answered);
-  }
-
-  /** @param {string} label @param {GPUError} error */
-  #report(label, error) {
-    const kind =
-      error instanceof GPUOutOfMemoryError
-        ? 'out-of-memory'
-        : error instanceof GPUInternalError
-          ? 'internal'
-          : 'validation';
-    this.#errors.push({ kind, label, message: error.message, line: 0 });
   }
 
   /** @param {number} handle */
@@ -591,43 +426,5 @@ export class DeviceBridge {
   #keep(table, value, handle = this.#next++) {
     table.set(handle, value);
     return handle;
-  }
-}
-
-/** Two timestamps for each of some dispatches. */
-class Clock {
-  #device;
-  #count;
-  #queries;
-
-  /** @param {GPUDevice} device @param {number} count */
-  constructor(device, count) {
-    this.#device = device;
-    this.#count = count;
-    this.#queries = device.createQuerySet({ type: 'timestamp', count: 2 * count });
-  }
-
-  /** @param {number} index @returns {GPUComputePassTimestampWrites} */
-  writes(index) {
-    return { querySet: this.#queries, beginningOfPassWriteIndex: 2 * index, endOfPassWriteIndex: 2 * index + 1 };
-  }
-
-  /** @returns {Promise<number[]>} microseconds per dispatch */
-  async read() {
-    const size = 16 * this.#count;
-    const usage = GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC;
-    const resolved = this.#device.createBuffer({ size, usage });
-    const staging = this.#device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
-    const encoder = this.#device.createCommandEncoder();
-    encoder.resolveQuerySet(this.#queries, 0, 2 * this.#count, resolved, 0);
-    encoder.copyBufferToBuffer(resolved, 0, staging, 0, size);
-    this.#device.queue.submit([encoder.finish()]);
-    try {
-      await staging.mapAsync(GPUMapMode.READ);
-      const ticks = new BigInt64Array(staging.getMappedRange());
-      return Array.from({ length: this.#count }, (_, i) => Number(ticks[2 * i + 1] - ticks[2 * i]) / 1000);
-    } finally {
-      for (const resource of [resolved, staging, this.#queries]) resource.destroy();
-    }
   }
 }

@@ -1,0 +1,73 @@
+/** What goes wrong on the GPU, kept until somebody asks. */
+
+/** @typedef {{ kind: string, label: string, message: string, line: number }} ReportedError */
+
+export class Errors {
+  /** @type {Set<Promise<unknown>>} error scopes that have not answered yet */
+  #scopes = new Set();
+  /** @type {ReportedError[]} */
+  #errors = [];
+  #device;
+
+  /** @param {GPUDevice} device */
+  constructor(device) {
+    this.#device = device;
+    device.addEventListener('uncapturederror', (event) => {
+      event.preventDefault();
+      this.#report('device', /** @type {GPUUncapturedErrorEvent} */ (event).error);
+    });
+  }
+
+  /** @param {ReportedError} error */
+  add(error) {
+    this.#errors.push(error);
+  }
+
+  /** Resolves with the errors since the last call, once all scopes up to now have answered. */
+  async take() {
+    await Promise.all(this.#scopes);
+    const errors = this.#errors;
+    this.#errors = [];
+    return errors;
+  }
+
+  /**
+   * Runs `work` inside error scopes; what they catch is reported with `label`.
+   * @template T
+   * @param {string} label @param {GPUErrorFilter[]} filters @param {() => T} work
+   * @returns {T}
+   */
+  guarded(label, filters, work) {
+    for (const filter of filters) this.#device.pushErrorScope(filter);
+    try {
+      return work();
+    } finally {
+      for (let i = 0; i < filters.length; i++) {
+        this.wait(
+          this.#device.popErrorScope().then((error) => {
+            if (error) this.#report(label, error);
+          }),
+        );
+      }
+    }
+  }
+
+  /** Lets `take` wait for a scope. @param {Promise<unknown>} promise */
+  wait(promise) {
+    // A lost device rejects its scopes; `lost` tells that better.
+    /** @type {Promise<unknown>} */
+    const answered = promise.catch(() => {}).then(() => this.#scopes.delete(answered));
+    this.#scopes.add(answered);
+  }
+
+  /** @param {string} label @param {GPUError} error */
+  #report(label, error) {
+    const kind =
+      error instanceof GPUOutOfMemoryError
+        ? 'out-of-memory'
+        : error instanceof GPUInternalError
+          ? 'internal'
+          : 'validation';
+    this.add({ kind, label, message: error.message, line: 0 });
+  }
+}
