@@ -16,6 +16,7 @@ from py_attn.errors import (
     WebGPUUnavailableError,
 )
 from py_attn.gpu import device as gpu_device
+from py_attn.gpu import memory
 from py_attn.gpu.bridge import AdapterInfo, BridgeError
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, render, shader_folder
@@ -118,7 +119,7 @@ def test_freed_buffers_are_used_again(device, bridge):
 
 
 def test_the_pool_has_an_end(bridge, monkeypatch):
-    monkeypatch.setattr(gpu_device, "_POOL_BYTES", 1000)
+    monkeypatch.setattr(memory, "_POOL_BYTES", 1000)
     device = device_on(bridge)
     tensors = [device.tensor(np.zeros(100, np.float32)) for _ in range(4)]
     for tensor in tensors:
@@ -128,7 +129,7 @@ def test_the_pool_has_an_end(bridge, monkeypatch):
 
 
 def test_the_pool_lets_go_of_what_has_waited_the_longest(bridge, monkeypatch):
-    monkeypatch.setattr(gpu_device, "_POOL_BYTES", 1000)
+    monkeypatch.setattr(memory, "_POOL_BYTES", 1000)
     device = device_on(bridge)
     tensors = [device.tensor(np.zeros(n, np.float32)) for n in (80, 100, 120, 20)]
     handles = [tensor._storage.handle for tensor in tensors]
@@ -139,7 +140,7 @@ def test_the_pool_lets_go_of_what_has_waited_the_longest(bridge, monkeypatch):
 
 
 def test_large_results_that_are_dropped_use_one_buffer(bridge, monkeypatch):
-    monkeypatch.setattr(gpu_device, "_POOL_BYTES", 64)
+    monkeypatch.setattr(memory, "_POOL_BYTES", 64)
     device = device_on(bridge)
     inputs = qkv(device, length=64)
     made = len(bridge.buffers)
@@ -154,7 +155,7 @@ def test_large_results_that_are_dropped_use_one_buffer(bridge, monkeypatch):
 
 
 def test_a_buffer_is_destroyed_behind_the_work_that_uses_it(bridge, monkeypatch):
-    monkeypatch.setattr(gpu_device, "_POOL_BYTES", 0)
+    monkeypatch.setattr(memory, "_POOL_BYTES", 0)
     device = device_on(bridge)
     inputs = qkv(device)
     pa.attention(*inputs)

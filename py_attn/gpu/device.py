@@ -1,4 +1,4 @@
-"""The device: memory, pipelines, the queue of recorded work, and errors."""
+"""The device: what is made on it, and the queue of recorded work."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.arguments import check_int, check_real
-from py_attn.errors import (
-    DeviceLostError,
-    GPUOutOfMemoryError,
-    GPUValidationError,
-    ShaderError,
-    WebGPUUnavailableError,
-)
+from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu.bridge import AdapterInfo, Bridge, BridgeError, DeviceBridge, Progress, RawTiming
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
-from py_attn.gpu.pool import BufferPool
+from py_attn.gpu.memory import Memory
+from py_attn.gpu.pipelines import Pipelines
 from py_attn.gpu.program import BoundBuffer, Dispatch, Program, Recorder
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, byte_span, contiguous_strides
@@ -32,9 +27,6 @@ from py_attn.gpu.tuning import Measured, Tuner, split_errors
 _MOST_DISPATCHES = 16
 # So many forms of calls are known at a time; a sequence that grows has a new one at every step.
 _MOST_FORMS = 512
-# Freed buffers are kept for the next tensor of their size: this many bytes, or as many as live tensors hold,
-# so that a result dropped at once serves the next call however large it is.
-_POOL_BYTES = 64 << 20
 
 _default: Device | None = None
 
@@ -115,14 +107,9 @@ class Device:
         self._pending = Recorder()
         self._recording: Recorder | None = None
         self._timer: Timer | None = None
-        self._pipelines: dict[str, int] = {}
-        self._pipeline_shaders: dict[str, Shader] = {}
-        self._compile_told: set[int] = set()
         self._batch = 1
-        self._pool = BufferPool()
-        # Buffers to destroy once the recorded work that may use them is on its way.
-        self._doomed: list[int] = []
-        self._allocated = 0
+        self._memory = Memory(raw)
+        self._pipelines = Pipelines(raw)
         self._cached: dict[Hashable, Tensor] = {}
         self._known: dict[Hashable, Any] = {}
         # Errors that were seen while somebody else waited for theirs.
@@ -157,7 +144,7 @@ class Device:
             raise TypeError(f"{name}: expected an array ({error})") from None
         kind = default_dtype(values, name) if dtype is None else check_dtype(dtype)
         carried = encode(values, kind, name)
-        storage = self._allocate(carried.nbytes, name)
+        storage = Storage(self, *self._memory.take(carried.nbytes, name))
         result = Tensor(storage, kind, carried.shape, contiguous_strides(carried.shape))
         if carried.nbytes:
             try:
@@ -186,7 +173,7 @@ class Device:
         padded = (*sizes[:-1], pitch) if pitch is not None else sizes
         strides = contiguous_strides(padded)
         total = math.prod(padded)
-        storage = self._allocate(total * kind.itemsize, "tensor")
+        storage = Storage(self, *self._memory.take(total * kind.itemsize, "tensor"))
         if self.poison_outputs and total:
             self._write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
         return Tensor(storage, kind, sizes, strides)
@@ -209,48 +196,17 @@ class Device:
 
     def memory_allocated(self) -> int:
         """Bytes in the buffers of live tensors."""
-        return self._allocated
-
-    def _allocate(self, nbytes: int, name: str) -> Storage:
-        size = max(16, -(-nbytes // 16) * 16)
-        allowed = self.info.limits["maxBufferSize"]
-        if size > allowed:
-            raise ValueError(
-                f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} (maxBufferSize)"
-            )
-        handle = self._pool.take(size)
-        if handle is None:
-            handle = self._bridge.create_buffer(size, f"{name} of {size:,} bytes")
-        self._allocated += size
-        return Storage(self, handle, size)
+        return self._memory.allocated
 
     def _release(self, storage: Storage) -> None:
-        self._allocated -= storage.nbytes
-        if self.lost:
-            return
-        # Recorded work may still use the buffer. What comes after it may have it at once, as the queue keeps
-        # the order and an upload sends on what was recorded; only to be destroyed it waits for that.
-        self._pool.put(storage.handle, storage.nbytes)
-        self._doomed += self._pool.shrink(max(_POOL_BYTES, self._allocated))
+        self._memory.give_back(storage.handle, storage.nbytes)
         if not self._pending.dispatches:
-            self._destroy_doomed()
-
-    def _destroy_doomed(self) -> None:
-        doomed, self._doomed = self._doomed, []
-        if not self.lost:
-            for handle in doomed:
-                self._bridge.destroy_buffer(handle)
+            self._memory.destroy_doomed()
 
     def _write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
         # A write takes effect at once, so what was recorded before must be on its way.
         self.flush()
-        whole = data.size // 4 * 4
-        if whole:
-            self._bridge.write_buffer(handle, 0, data[:whole])
-        if whole < data.size:
-            tail = np.zeros(4, np.uint8)
-            tail[: data.size - whole] = data[whole:]
-            self._bridge.write_buffer(handle, whole, tail)
+        self._memory.write(handle, data)
 
     async def _read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
         self.flush()
@@ -326,10 +282,7 @@ class Device:
                 f"{shader.label}: {len(buffers)} buffers needed, this device binds {allowed} at a time "
                 "(maxStorageBuffersPerShaderStage)"
             )
-        pipeline = self._pipelines.get(shader.wgsl)
-        compiled = pipeline is None
-        if pipeline is None:
-            pipeline = self._pipelines[shader.wgsl] = self._create_pipeline(shader)
+        pipeline, compiled = self._pipelines.find(shader)
         if len({buffer.storage for buffer in buffers}) < len(buffers):
             _check_aliases(shader, buffers)
         recorder = self._recording or self._pending
@@ -338,15 +291,6 @@ class Device:
             self._batch = min(2 * self._batch, _MOST_DISPATCHES)
             self.flush()
 
-    def _create_pipeline(self, shader: Shader) -> int:
-        # Errors come back by label, so texts of the same name and variant are numbered.
-        label, number = shader.label, 1
-        while self._pipeline_shaders.setdefault(label, shader) != shader:
-            number += 1
-            label = f"{shader.label} #{number}"
-        access = "".join("w" if b.writes else "r" for b in shader.bindings)
-        return self._bridge.create_pipeline(label, shader.wgsl, access)
-
     def flush(self) -> None:
         """Send recorded work on to the GPU without waiting for it."""
         recorder = self._pending
@@ -354,8 +298,7 @@ class Device:
             self._pending = Recorder()
             if not self.lost:
                 self._run(recorder)
-        if self._doomed:
-            self._destroy_doomed()
+        self._memory.destroy_doomed()
 
     def _run(self, recorder: Recorder) -> None:
         if not self._timer:
@@ -364,13 +307,6 @@ class Device:
         program = self._bridge.create_program(recorder.words)
         self._submit(program, recorder)
         self._bridge.destroy_program(program)
-
-    async def _take_compile_us(self, dispatch: Dispatch) -> float | None:
-        """How long the dispatch's pipeline took to be made; told once."""
-        if not dispatch.compiled or dispatch.pipeline in self._compile_told:
-            return None
-        self._compile_told.add(dispatch.pipeline)
-        return await self._bridge.compile_us(dispatch.pipeline)
 
     def _submit(self, program: int, recorder: Recorder) -> None:
         if self._timer:
@@ -441,14 +377,12 @@ class Device:
         self._unseen += others
         for error in mine:
             if error.kind == "shader":
-                self._forget(error)
+                self._pipelines.forget(error)
         return clock, mine
 
     def clear_pipelines(self) -> None:
         """Forget the compiled pipelines, so that the next call compiles again."""
         self.flush()
-        for pipeline in self._pipelines.values():
-            self._bridge.destroy_pipeline(pipeline)
         self._pipelines.clear()
 
     async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
@@ -481,25 +415,8 @@ class Device:
         if errors:
             # What uses a broken pipeline fails too, and may be reported before it.
             first = next((error for error in errors if error.kind == "shader"), errors[0])
-            raise self._exception(first, len(errors) - 1)
+            raise self._pipelines.exception(first, len(errors) - 1)
         self.check_alive()
-
-    def _forget(self, error: BridgeError) -> None:
-        """A pipeline that failed must not be found again."""
-        shader = self._pipeline_shaders.get(error.label)
-        if shader is not None:
-            self._pipelines.pop(shader.wgsl, None)
-
-    def _exception(self, error: BridgeError, more: int) -> Exception:
-        rest = f" ({more} more errors)" if more else ""
-        shader = self._pipeline_shaders.get(error.label)
-        if error.kind == "shader" and shader is not None:
-            self._forget(error)
-            where = shader.origin(error.line) if error.line else "unknown line"
-            return ShaderError(f"shader {error.label}, {where}: {error.message}{rest}")
-        if error.kind == "out-of-memory":
-            return GPUOutOfMemoryError(f"{error.label}: {error.message}{rest}")
-        return GPUValidationError(f"{error.label}: {error.message}{rest}")
 
 
 def _check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:

@@ -65,7 +65,7 @@ class Timer:
         for ticket, dispatches in submitted:
             raw = await device._bridge.timings(ticket)
             for dispatch, clock in zip(dispatches, raw, strict=True):
-                compile_us = await device._take_compile_us(dispatch)
+                compile_us = await device._pipelines.take_compile_us(dispatch)
                 shader = dispatch.shader
                 rows.append(
                     DispatchTiming(

@@ -1,0 +1,69 @@
+"""The compiled shaders of a device, and what its errors say about them."""
+
+from __future__ import annotations
+
+from py_attn.errors import GPUOutOfMemoryError, GPUValidationError, ShaderError
+from py_attn.gpu.bridge import BridgeError, DeviceBridge
+from py_attn.gpu.program import Dispatch
+from py_attn.gpu.shader import Shader
+
+
+class Pipelines:
+    """Pipelines by their shader's text; what fails comes back by the label that each of them was given."""
+
+    def __init__(self, bridge: DeviceBridge) -> None:
+        self._bridge = bridge
+        self._handles: dict[str, int] = {}
+        self._shaders: dict[str, Shader] = {}
+        self._compile_told: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def find(self, shader: Shader) -> tuple[int, bool]:
+        """The pipeline of ``shader``, and whether it is only being made now."""
+        handle = self._handles.get(shader.wgsl)
+        if handle is not None:
+            return handle, False
+        handle = self._handles[shader.wgsl] = self._create(shader)
+        return handle, True
+
+    def _create(self, shader: Shader) -> int:
+        # Errors come back by label, so texts of the same name and variant are numbered.
+        label, number = shader.label, 1
+        while self._shaders.setdefault(label, shader) != shader:
+            number += 1
+            label = f"{shader.label} #{number}"
+        access = "".join("w" if b.writes else "r" for b in shader.bindings)
+        return self._bridge.create_pipeline(label, shader.wgsl, access)
+
+    async def take_compile_us(self, dispatch: Dispatch) -> float | None:
+        """How long the dispatch's pipeline took to be made; told once."""
+        if not dispatch.compiled or dispatch.pipeline in self._compile_told:
+            return None
+        self._compile_told.add(dispatch.pipeline)
+        return await self._bridge.compile_us(dispatch.pipeline)
+
+    def clear(self) -> None:
+        """Forget all pipelines."""
+        for handle in self._handles.values():
+            self._bridge.destroy_pipeline(handle)
+        self._handles.clear()
+
+    def forget(self, error: BridgeError) -> None:
+        """A pipeline that failed must not be found again."""
+        shader = self._shaders.get(error.label)
+        if shader is not None:
+            self._handles.pop(shader.wgsl, None)
+
+    def exception(self, error: BridgeError, more: int) -> Exception:
+        """What to raise for ``error``, which came with ``more`` others."""
+        rest = f" ({more} more errors)" if more else ""
+        shader = self._shaders.get(error.label)
+        if error.kind == "shader" and shader is not None:
+            self.forget(error)
+            where = shader.origin(error.line) if error.line else "unknown line"
+            return ShaderError(f"shader {error.label}, {where}: {error.message}{rest}")
+        if error.kind == "out-of-memory":
+            return GPUOutOfMemoryError(f"{error.label}: {error.message}{rest}")
+        return GPUValidationError(f"{error.label}: {error.message}{rest}")
