@@ -12,13 +12,14 @@
 //## Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a team is
 //## within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
 //## through workgroup memory. Entries past the last are read from the last one and hidden.
+//## Where codes are of rotated keys, the queries are rotated too (`rotates`), unless they come so.
 //## With one split the result is written at once, else its normalised output and LSE go to decode_reduce.wgsl.
 //# from "lib/storage.wgsl" import reader, writer, half_types
-//# from "lib/turboquant.wgsl" import row_tables
+//# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
 //# from "lib/pieces.wgsl" import piece_reader
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
-//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
+//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place, swapped with context
 //# endif
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -28,6 +29,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/cache.wgsl"
+//# if rotates
+{{ rotation_in_subgroup(false) }}
+//# endif
 //##
 //## Pieces of a row, and of those how many an invocation holds.
 //# set key_vec4s = 2 if key_wide else 1
@@ -37,6 +41,7 @@
 //# set key_each = (key_pieces + LANES - 1) // LANES
 //# set value_each = (value_pieces + VALUE_LANES - 1) // VALUE_LANES
 //# set vec4s = value_each * value_vec4s
+//# set query_vec4s = key_each * key_vec4s * LANES
 //# set key_scaled = key_wide and key_row
 //# set value_scaled = value_wide and value_row
 //##
@@ -53,6 +58,8 @@ const STEP = {{ TEAM // LANES * AHEAD }}u;
 const TEAMS = {{ WORKGROUP // TEAM }}u;
 const PARTS = {{ WORKGROUP // VALUE_LANES }}u;
 //# set values = TEAM // LANES * AHEAD // (TEAM // VALUE_LANES)
+//## The queries lie in the order in which lanes read them: their pieces, of these each vec4, of this all lanes'.
+var<workgroup> queries: array<vec4<f32>, {{ ROWS * query_vec4s }}>;
 var<workgroup> tops: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
 var<workgroup> totals: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
 var<workgroup> shares: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
@@ -72,12 +79,6 @@ var<workgroup> exchanged_shrink: array<f32, WORKGROUP>;
 //# set value_piece = "VALUE_PIECE * " ~ (within if value_pieces % VALUE_LANES else "({0} + {1}u * {{}})").format("value_lane", VALUE_LANES, value_pieces - 1)
 const KEY_PIECE = {{ 4 * key_vec4s }}u;
 const VALUE_PIECE = {{ 4 * value_vec4s }}u;
-//##
-//## What the invocation has whose number differs in this bit. Within four there is an instruction of its own, which
-//## need not care for numbers past the subgroup's end.
-//# macro swapped(value, bit)
-{{ {1: "quadSwapX(" ~ value ~ ")", 2: "quadSwapY(" ~ value ~ ")"}.get(bit, "subgroupShuffleXor(" ~ value ~ ", " ~ bit ~ "u)") }}
-//#- endmacro
 //##
 //## The row of the cache at place e of the walk.
 //# set row_at = "(cache_row + cache_slot(walked_entry(min({}, end - 1u))))"
@@ -116,7 +117,7 @@ const VALUE_PIECE = {{ 4 * value_vec4s }}u;
 //# endmacro
 //##
 //## From the keys of one number held to those of the next.
-const STEP_OF_HELD = {{ TEAM // LANES * ([LANES // PADDED, 1] | max) }}u;
+const STEP_OF_HELD = {{ TEAM // LANES * (LANES // PADDED) }}u;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -154,15 +155,32 @@ fn main(
   let cache_row = (b * params.kv_heads + kv_head) * params.capacity;
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
-//# if key_row or value_row
-  workgroupBarrier();
+  for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
+    let r = (begun + place) / {{ query_vec4s }}u;
+    let vec4_of_row = (begun + place) % {{ query_vec4s }}u;
+    let row = chunk * ROWS + r;
+    var four = vec4<f32>();
+    if (r < ROWS && row < rows && vec4_of_row < D4) {
+      let head = kv_head * params.group + row / params.queries;
+      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, row % params.queries));
+      four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
+    }
+//# if rotates
+    four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
 //# endif
+    let piece = vec4_of_row / {{ key_vec4s }}u;
+    let n = piece / LANES * {{ key_vec4s }}u + vec4_of_row % {{ key_vec4s }}u;
+    if (r < ROWS) {
+      queries[r * {{ query_vec4s }}u + n * LANES + piece % LANES] = four;
+    }
+  }
+  workgroupBarrier();
 
-  var q: array<vec4<f32>, {{ ROWS * key_each * key_vec4s }}>;
   var sums: array<vec4<f32>, {{ ROWS * vec4s }}>;
   var k: array<key_piece, {{ AHEAD * key_each }}>;
   var v: array<value_piece, {{ values * value_each }}>;
   var s: array<f32, {{ partial }}>;
+  var numbers_of: array<vec4<f32>, AHEAD>;
   var next_k: array<key_piece, {{ AHEAD * key_each }}>;
 //# if key_scaled
   var key_factor: array<f32, {{ held }}>;
@@ -186,20 +204,6 @@ fn main(
 {{ load_keys("begin + team * STEP", "k") }}
 {{ load_scales("begin") }}
 {{ load_values("begin + team * STEP") }}
-//# call(r) each("r", ROWS, unrolled)
-  {
-    let row = chunk * ROWS + {{ r }};
-    let head = kv_head * params.group + row / params.queries;
-    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, row % params.queries));
-//#   call(n) each("n", key_each * key_vec4s, unrolled)
-    let vec4_of_row = {{ key_vec4s }}u * (lane + LANES * ({{ n }} / {{ key_vec4s }}u)) + {{ n }} % {{ key_vec4s }}u;
-    q[{{ r }} * {{ key_each * key_vec4s }}u + {{ n }}] = vec4<f32>();
-    if (row < rows && vec4_of_row < D4) {
-      q[{{ r }} * {{ key_each * key_vec4s }}u + {{ n }}] = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
-    }
-//#   endcall
-  }
-//# endcall
 
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + STEP * TEAMS - 1u) / (STEP * TEAMS);
@@ -210,22 +214,22 @@ fn main(
 //# call(n) each("n", partial, unrolled)
     s[{{ n }}] = 0.0;
 //# endcall
-//# call(a) each("a", AHEAD, unrolled)
-//#   call(n) each("n", key_each, unrolled)
-    let piece = k[{{ a }} * {{ key_each }}u + {{ n }}];
-//#     for w in range(key_vec4s)
-    let numbers{{ w }} = key_vec4_{{ w }}(piece, {{ key_piece.format(n) }});
-//#     endfor
-//#     call(r) each("r", ROWS, unrolled)
-    let at = {{ a }} * PADDED + {{ r }};
-//#       for w in range(key_vec4s)
-    let q{{ w }} = q[({{ r }} * {{ key_each }}u + {{ n }}) * {{ key_vec4s }}u + {{ w }}u];
-//#         for c in range(4)
-    s[at] = fma(q{{ w }}[{{ c }}], numbers{{ w }}[{{ c }}], s[at]);
-//#         endfor
-//#       endfor
+//# call(n) each("n", key_each, unrolled)
+//#   for w in range(key_vec4s)
+//#     call(a) each("a", AHEAD, unrolled)
+    numbers_of[{{ a }}] = key_vec4_{{ w }}(k[{{ a }} * {{ key_each }}u + {{ n }}], {{ key_piece.format(n) }});
 //#     endcall
-//#   endcall
+//#     call(r) each("r", ROWS, unrolled)
+    let q = queries[{{ r }} * {{ query_vec4s }}u + ({{ n }} * {{ key_vec4s }}u + {{ w }}u) * LANES + lane];
+//#       call(a) each("a", AHEAD, unrolled)
+    let numbers = numbers_of[{{ a }}];
+    let at = {{ a }} * PADDED + {{ r }};
+//#         for c in range(4)
+    s[at] = fma(q[{{ c }}], numbers[{{ c }}], s[at]);
+//#         endfor
+//#       endcall
+//#     endcall
+//#   endfor
 //# endcall
 
 //# if subgroups

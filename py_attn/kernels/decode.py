@@ -108,8 +108,9 @@ def decode_attention(
         sinks=sinks,
     )
     device = cache.device
-    # A quantised cache's output comes rotated, and is rounded to its dtype once it is turned back.
-    dtype = "float32" if cache.value_format else plan.form.out_dtype
+    # Where the output comes rotated, it is rounded to its dtype once it is turned back.
+    comes_rotated = cache.value_format and not plan.form.rotates_back
+    dtype = "float32" if comes_rotated else plan.form.out_dtype
     out = device.empty(plan.form.out_shape, dtype, pitch=pad4(cache.value_head_dim))
     lse = device.empty(plan.form.out_shape[:3]) if return_lse else None
     if out.size and plan.form.splits == 1:
@@ -118,7 +119,7 @@ def decode_attention(
         partial_out, partial_lse = _empty_partials(plan)
         _dispatch_splits(plan, partial_out, partial_lse)
         _dispatch_reduce(plan, partial_out, partial_lse, out, lse)
-    if cache.value_format:
+    if comes_rotated:
         out = turboquant.rotate_back(out, cache.value_head_dim, plan.form.out_dtype)
     return (out, lse) if return_lse else out
 
@@ -181,6 +182,9 @@ class _Form(NamedTuple):
     out_shape: tuple[int, int, int, int]
     splits: int
     wide: tuple[bool, bool]
+    #: Whether the pass over the splits rotates the query itself, and the second one the output.
+    rotates: bool
+    rotates_back: bool
     laid_out: Shape
     chunks: int
     softcap: bool
@@ -221,7 +225,7 @@ def _plan(
         form = form_of((query, sinks), ("decode", cache.form, window, scale, softcap, splits))
         known: _Form | None = device.known(form)
         if known and query.lives_on(device) and (sinks is None or sinks.lives_on(device)):
-            return _Plan(known, cache, _query_operand(query, cache), Mods(), sinks)
+            return _Plan(known, cache, _query_operand(query, cache, known.rotates), Mods(), sinks)
     shape = shape_of("query", query)
     kv_shape = (cache.batch, cache.kv_heads, cache.length)
     problem = resolve(
@@ -241,7 +245,8 @@ def _plan(
     check_sinks(sinks, problem.heads)
     mods = trace_mods(score_mod, mask_mod, device)
     given_query = float_tensor("query", query, device)
-    tensor = _query_operand(given_query, cache)
+    rotates = turboquant.rotates_in_subgroup(cache.key_format, device.info)
+    tensor = _query_operand(given_query, cache, rotates)
     rows = problem.group * problem.queries
     dims = pad4(tensor.tensor.shape[3]), pad4(cache.value_head_dim)
     wide = (
@@ -288,6 +293,8 @@ def _plan(
         out_shape,
         count,
         wide,
+        rotates,
+        count > 1 and turboquant.rotates_in_subgroup(cache.value_format, device.info),
         laid_out,
         chunks,
         bool(problem.masking.softcap),
@@ -299,10 +306,10 @@ def _plan(
     return _Plan(made, cache, tensor, mods, None if sinks is None else float_tensor("sinks", sinks, device))
 
 
-def _query_operand(query: Tensor, cache: KVCache) -> Operand:
-    """The query; where keys lie rotated, rotated too, as that leaves the scores as they are."""
+def _query_operand(query: Tensor, cache: KVCache, rotates: bool) -> Operand:
+    """The query; where keys lie rotated, rotated too unless that comes later: scores stay as they are."""
     form = cache.key_format
-    return operand("query", turboquant.rotate_query(query, form) if form else query)
+    return operand("query", turboquant.rotate_query(query, form) if form and not rotates else query)
 
 
 def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
@@ -355,9 +362,16 @@ def _dispatch_reduce(
             **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
         )
         dv4 = pad4(plan.cache.value_head_dim) // 4
-        columns = min(_REDUCE_COLUMNS, power_of_two(dv4))
-        sinks_dtype = sinks.dtype if sinks is not None else None
-        shader = _render_reduce(out.dtype, dv4, columns, lse is not None, sinks_dtype)
+        columns = dv4 if form.rotates_back else min(_REDUCE_COLUMNS, power_of_two(dv4))
+        shader = _render_reduce(
+            out.dtype,
+            plan.cache.value_head_dim,
+            columns,
+            write_lse=lse is not None,
+            sinks_dtype=sinks.dtype if sinks is not None else None,
+            rotates=form.rotates_back,
+            subgroup_ids=form.rotates_back and SUBGROUP_ID in device.info.features,
+        )
         grid = device.grid(rows * -(-dv4 // columns), "query")
         launch = form.launches[key] = _Launch(shader, params, grid)
     device.dispatch(launch.shader, launch.params, list(buffers.values()), launch.workgroups)
@@ -408,6 +422,7 @@ def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | Non
         "DV4": dv4,
         **plan.form.laid_out.constants(),
         "subgroup_ids": plan.form.laid_out.subgroups and SUBGROUP_ID in cache.device.info.features,
+        "rotates": plan.form.rotates,
         "unrolled": not cache.device.info.software,
         "write_lse": write_lse,
     }
@@ -437,6 +452,7 @@ def _render_split(
             "masks": values["has_mask_mod"],
             "has_lengths": False,
             "in_cache": True,
+            **turboquant.ROTATION,
         },
         enable=("subgroups",) if values["subgroups"] else (),
         requires=(SUBGROUP_ID,) if values["subgroup_ids"] else (),
@@ -444,7 +460,16 @@ def _render_split(
 
 
 @functools.lru_cache(maxsize=32)
-def _render_reduce(dtype: str, dv4: int, columns: int, write_lse: bool, sinks_dtype: str | None) -> Shader:
+def _render_reduce(
+    dtype: str,
+    dim: int,
+    columns: int,
+    *,
+    write_lse: bool,
+    sinks_dtype: str | None,
+    rotates: bool,
+    subgroup_ids: bool,
+) -> Shader:
     bindings = [Binding("partial_out", "vec4<f32>"), Binding("partial_lse", "f32")]
     if sinks_dtype:
         bindings.append(sink_binding(sinks_dtype))
@@ -461,9 +486,15 @@ def _render_reduce(dtype: str, dv4: int, columns: int, write_lse: bool, sinks_dt
             "out_dtype": dtype,
             "dtypes": (dtype,),
             **sink_constants(sinks_dtype, (dtype,)),
-            "DV4": dv4,
+            "D": dim,
+            "DV4": pad4(dim) // 4,
             "COLUMNS": columns,
             "WORKGROUP": _REDUCE_WORKGROUP,
             "write_lse": write_lse,
+            "rotates": rotates,
+            "subgroup_ids": subgroup_ids,
+            **turboquant.ROTATION,
         },
+        enable=("subgroups",) if rotates else (),
+        requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from py_attn.arguments import check_int
 from py_attn.codebooks import codebook
+from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._inputs import operand, output_type, pad4
@@ -23,6 +25,8 @@ from py_attn.turboquant_reference import ROUNDS, SEED
 MAX_BITS = 4
 CACHE_DTYPES = tuple(f"turboquant{bits}" for bits in range(MAX_BITS, 0, -1))
 _WORKGROUP = 64
+#: What lib/turboquant.wgsl needs of the rotation beside the vectors' length.
+ROTATION: Mapping[str, object] = {"ROUNDS": ROUNDS, "SEED": SEED}
 
 
 def check_bits(bits: object, qjl: object = False) -> int:
@@ -124,6 +128,13 @@ def rotate_back(tensor: Tensor, dim: int, dtype: str) -> Tensor:
     return _rotated("out", tensor, Format(MAX_BITS, dim), dtype, "back")
 
 
+def rotates_in_subgroup(form: Format | None, info: AdapterInfo) -> bool:
+    """Whether a kernel can rotate such rows on the way (rotation_in_subgroup in lib/turboquant.wgsl)."""
+    if form is None or form.qjl:
+        return False
+    return form.dim.bit_count() == 1 and max(_lanes(form.dim), 4) <= info.subgroup_min_size
+
+
 def _rotated(name: str, tensor: Tensor, form: Format, dtype: str, direction: str) -> Tensor:
     width = form.width if direction == "forth" else form.dim
     out = tensor.device.empty((*tensor.shape[:3], width), dtype, pitch=pad4(width))
@@ -156,8 +167,7 @@ def _rotation_constants(dim: int) -> dict[str, object]:
         "VECTORS": _vectors(dim),
         "WORKGROUP": _lanes(dim) * _vectors(dim),
         "STAGES": (dim - 1).bit_length(),
-        "ROUNDS": ROUNDS,
-        "SEED": SEED,
+        **ROTATION,
     }
 
 

@@ -26,3 +26,9 @@ var<workgroup> subgroups_seen: atomic<u32>;
 //# endif
   let place = (subgroup_number * subgroup_size + subgroup_lane) % WORKGROUP;
 //# endmacro
+//##
+//## What the invocation has whose place differs in this bit. Within four there is an instruction of its own, which
+//## need not care for numbers past the subgroup's end.
+//# macro swapped(value, bit)
+{{ {1: "quadSwapX(" ~ value ~ ")", 2: "quadSwapY(" ~ value ~ ")"}.get(bit, "subgroupShuffleXor(" ~ value ~ ", " ~ bit ~ "u)") }}
+//#- endmacro

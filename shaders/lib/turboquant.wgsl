@@ -8,6 +8,7 @@
 //##   name_at4(first, stride, d)  the rotated numbers d … d+3 of the row whose first word is `first`
 //## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats.
 //# from "lib/storage.wgsl" import reader
+//# from "lib/place.wgsl" import swapped
 //##
 //## With `table` the numbers of codes are looked up in workgroup memory, which row_tables(name, row) fills
 //## in a kernel that has `place` and WORKGROUP (a barrier must follow); else they are chosen bit by bit.
@@ -87,12 +88,7 @@ fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
 }
 //# endmacro
 //##
-//## rotation() needs the constants D, LANES, VECTORS, ROUNDS and SEED. A workgroup holds VECTORS vectors;
-//## LANES invocations share one, and each of them keeps four neighbouring numbers of it.
-//# macro rotation()
-const WIDTH = 4u * LANES;
-var<workgroup> exchanged: array<f32, VECTORS * WIDTH>;
-
+//# macro random_signs()
 /// ±1 for the numbers e of a round, by a hash (Wellons' lowbias32).
 fn random_signs(e: vec4<u32>, round: u32) -> vec4<f32> {
   var x = e + vec4<u32>(round * D + SEED);
@@ -101,7 +97,15 @@ fn random_signs(e: vec4<u32>, round: u32) -> vec4<f32> {
   x ^= x >> vec4<u32>(16u);
   return 1.0 - 2.0 * vec4<f32>(x & vec4<u32>(1u));
 }
+//# endmacro
+//##
+//## rotation() needs the constants D, LANES, VECTORS, ROUNDS and SEED. A workgroup holds VECTORS vectors;
+//## LANES invocations share one, and each of them keeps four neighbouring numbers of it.
+//# macro rotation()
+const WIDTH = 4u * LANES;
+var<workgroup> exchanged: array<f32, VECTORS * WIDTH>;
 
+{{ random_signs() }}
 /// One stage of the orthogonal transform: halves every block of numbers, the odd one going to the first
 /// half, and pairs the halves. Without odd ones that is a stage of the Walsh–Hadamard transform.
 fn butterflies(v: vec4<f32>, e: vec4<u32>, vector: u32, stage: u32) -> vec4<f32> {
@@ -150,4 +154,35 @@ fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec
   }
   return x;
 }
+//# endmacro
+//##
+//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours by place keep a
+//## vector, each four neighbouring numbers e of it. Defines rotate(v, e), or rotate_back(v, e) with `inverse`. Import
+//## with context: needs D, ROUNDS and SEED, and `place` found by lib/place.wgsl.
+//# macro rotation_in_subgroup(inverse)
+{{ random_signs() }}
+
+fn {{ "rotate_back" if inverse else "rotate" }}(v: vec4<f32>, e: vec4<u32>) -> vec4<f32> {
+  var y = v;
+  for (var round = 0u; round < ROUNDS; round++) {
+//# if not inverse
+    y *= random_signs(e, round);
+//# endif
+//# set bits = range(D.bit_length() - 1) | list
+//# for bit in (bits if inverse else bits | reverse)
+{{ stage(2 ** bit) }}
+//# endfor
+//# if inverse
+    y *= random_signs(e, ROUNDS - 1u - round);
+//# endif
+  }
+  return y;
+}
+//# endmacro
+//##
+//# macro stage(half)
+    {
+      let other = {{ {1: "y.yxwz", 2: "y.zwxy"}.get(half) or swapped("y", half // 4) }};
+      y = select(y + other, other - y, (e & vec4<u32>({{ half }}u)) != vec4<u32>()) * 0.7071067811865476;
+    }
 //# endmacro
