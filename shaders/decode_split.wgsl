@@ -2,7 +2,10 @@
 //## (split-KV as in Flash-Decoding, Dao et al. 2023).
 //##
 //## A workgroup takes ROWS rows (heads of a group times new positions), so that every key and value is
-//## read once for all of them. It consists of teams of TEAM invocations, each with an online softmax of its own; teams
+//## read once for all of them. Its keys are a run of neighbours, or blocks of STEP · TEAMS keys far from each other, so
+//## that at any time workgroups read what lies together.
+//##
+//## It consists of teams of TEAM invocations, each with an online softmax of its own; teams
 //## meet only at the end. At each step a team takes STEP keys. For the scores LANES invocations share a key,
 //## each with some pieces of it (lib/pieces.wgsl), and take AHEAD keys one after the other; then they exchange their
 //## partial sums so that each is left with the scores of one row with some keys, and nothing of the softmax is
@@ -150,32 +153,9 @@ fn main(
   let rows = params.group * params.queries;
   let length = i32(params.keys);
   let shift = query_shift(length);
-  let begin = params.first_key + split * params.split_keys;
-  let end = min(begin + params.split_keys, params.keys);
+  let begin = params.first_key + split * params.split_first;
+  let end = min(begin + params.split_span, params.keys);
   let cache_row = (b * params.kv_heads + kv_head) * params.capacity;
-{{ row_tables("key", key_row) }}
-{{ row_tables("value", value_row) }}
-  for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
-    let r = (begun + place) / {{ query_vec4s }}u;
-    let vec4_of_row = (begun + place) % {{ query_vec4s }}u;
-    let row = chunk * ROWS + r;
-    var four = vec4<f32>();
-    if (r < ROWS && row < rows && vec4_of_row < D4) {
-      let head = kv_head * params.group + row / params.queries;
-      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, row % params.queries));
-      four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
-    }
-//# if rotates
-    four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
-//# endif
-    let piece = vec4_of_row / {{ key_vec4s }}u;
-    let n = piece / LANES * {{ key_vec4s }}u + vec4_of_row % {{ key_vec4s }}u;
-    if (r < ROWS) {
-      queries[r * {{ query_vec4s }}u + n * LANES + piece % LANES] = four;
-    }
-  }
-  workgroupBarrier();
-
   var sums: array<vec4<f32>, {{ ROWS * vec4s }}>;
   var k: array<key_piece, {{ AHEAD * key_each }}>;
   var v: array<value_piece, {{ values * value_each }}>;
@@ -201,15 +181,39 @@ fn main(
   var top = FLOOR;
   var total = 0.0;
 
+  // Asked for before everything that waits.
 {{ load_keys("begin + team * STEP", "k") }}
 {{ load_scales("begin") }}
 {{ load_values("begin + team * STEP") }}
 
+{{ row_tables("key", key_row) }}
+{{ row_tables("value", value_row) }}
+  for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
+    let r = (begun + place) / {{ query_vec4s }}u;
+    let vec4_of_row = (begun + place) % {{ query_vec4s }}u;
+    let row = chunk * ROWS + r;
+    var four = vec4<f32>();
+    if (r < ROWS && row < rows && vec4_of_row < D4) {
+      let head = kv_head * params.group + row / params.queries;
+      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, row % params.queries));
+      four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
+    }
+//# if rotates
+    four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
+//# endif
+    let piece = vec4_of_row / {{ key_vec4s }}u;
+    let n = piece / LANES * {{ key_vec4s }}u + vec4_of_row % {{ key_vec4s }}u;
+    if (r < ROWS) {
+      queries[r * {{ query_vec4s }}u + n * LANES + piece % LANES] = four;
+    }
+  }
+  workgroupBarrier();
+
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
-  let steps = (max(begin, end) - begin + STEP * TEAMS - 1u) / (STEP * TEAMS);
+  let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
   for (var step = 0u; step < steps; step++) {
-    let first = begin + step * (STEP * TEAMS);
-    let next = first + STEP * TEAMS;
+    let first = begin + step * params.split_stride;
+    let next = first + params.split_stride;
 {{ load_keys("next + team * STEP", "next_k") }}
 //# call(n) each("n", partial, unrolled)
     s[{{ n }}] = 0.0;

@@ -5,11 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels import attention as attention_module
-from py_attn.kernels._decode_layout import choose_splits
+from py_attn.kernels._decode_layout import choose_splits, walk_of_splits
 from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
 from tests.recording_bridge import LIMITS, RecordingBridge
 
@@ -544,7 +546,7 @@ def test_one_split_writes_the_result(device, cache):
     (found,) = plan(device, pa.decode_attention, device.empty((2, 6, 1, 16)), cache, splits=1)
     shader, params, workgroups, buffers = found
     assert shader.name == "decode_split"
-    wanted = {"splits": 1, "split_keys": 100, "first_key": 0, "start": 0, "capacity": 128, "keys": 100,
+    wanted = {"splits": 1, "split_span": 100, "first_key": 0, "start": 0, "capacity": 128, "keys": 100,
               "kv_heads": 3, "group": 2, "chunks": 1, "window_right": 0}  # fmt: skip
     assert {name: params[name] for name in wanted} == wanted
     assert workgroups == (6, 1, 1)
@@ -557,7 +559,7 @@ def test_splits_are_combined(device, cache):
     query = device.empty((2, 6, 1, 16))
     split, reduce = plan(device, pa.decode_attention, query, cache, splits=7, return_lse=True)
     assert [shader.name for shader, *_ in (split, reduce)] == ["decode_split", "decode_reduce"]
-    assert (split[1]["splits"], split[1]["split_keys"]) == (7, 15)
+    assert [split[1][name] for name in ("splits", "split_first", "split_span")] == [7, 15, 15]
     assert split[2] == (2 * 3 * 7, 1, 1)
     wanted = {"rows": 12, "splits": 7, "heads": 6, "queries": 1, "empty_lse": -math.inf}
     assert {name: reduce[1][name] for name in wanted} == wanted
@@ -565,6 +567,19 @@ def test_splits_are_combined(device, cache):
     assert split[3]["lse"][0] == reduce[3]["partial_lse"][0]
     partial, lse = pa.decode_partials(query, cache, splits=7)
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
+
+
+def test_many_keys_are_dealt_out_in_blocks(device):
+    cache = pa.KVCache(1, 2, 4096, 16)
+    cache.append(device.empty((1, 2, 4096, 16)), device.empty((1, 2, 4096, 16)))
+    query = device.empty((1, 4, 1, 16))
+    split, _ = plan(device, pa.decode_attention, query, cache, splits=7)
+    block = split[0].constants["WORKGROUP"] // split[0].constants["LANES"] * split[0].constants["AHEAD"]
+    walk = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
+    assert {name: split[1][name] for name in walk} == walk
+    (split,) = plan(device, pa.decode_partials, query, cache, splits=7)
+    walk = {"split_first": 586, "split_span": 586, "split_stride": block}
+    assert {name: split[1][name] for name in walk} == walk
 
 
 def test_splits_are_not_more_than_the_keys(device, cache):
@@ -582,7 +597,7 @@ def test_a_window_shortens_the_walk(device, cache, queries, window, first):
         device, pa.decode_attention, device.empty((2, 6, queries, 16)), cache, window=window, splits=1
     )
     assert found[1]["first_key"] == first
-    assert found[1]["split_keys"] == 100 - first
+    assert found[1]["split_span"] == 100 - first
 
 
 def test_no_queries(device, bridge, cache):
@@ -592,13 +607,26 @@ def test_no_queries(device, bridge, cache):
         assert lse.shape == (2, 6, 0)
 
 
-@pytest.mark.parametrize(("keys", "workgroups"), [(1, 1), (127, 1), (1024, 1), (1 << 20, 8), (1 << 20, 5000)])
-@pytest.mark.parametrize("software", [True, False])
-def test_split_counts(keys, workgroups, software):
-    splits = choose_splits(keys, workgroups, software)
+@given(st.integers(1, 1 << 20), st.sampled_from([8, 32, 64, 128]), st.integers(1, 5000), st.booleans())
+def test_split_counts(keys, block, workgroups, software):
+    splits = choose_splits(keys, block, workgroups, software)
     assert 1 <= splits <= 1024
-    assert splits == 1 or keys // splits >= 32
-    assert software or splits > 1 or workgroups > 1 or keys < 256
+    # Every split has a block to itself, and the busiest no more than it must have.
+    assert (splits - 1) * block < keys
+    assert software or splits > 1 or workgroups > 1 or keys <= block
+
+
+@given(st.integers(0, 5000), st.integers(1, 70), st.sampled_from([8, 32, 64, 128]), st.booleans())
+def test_each_key_belongs_to_one_split(keys, splits, block, in_runs):
+    walk = walk_of_splits(keys, splits, block, in_runs=in_runs)
+    seen = [0] * keys
+    for split in range(splits):
+        begin = split * walk.split_first
+        end = min(begin + walk.split_span, keys)
+        for first in range(begin, end, walk.split_stride):
+            for key in range(first, min(first + block, end)):
+                seen[key] += 1
+    assert seen == [1] * keys
 
 
 def test_many_heads_of_a_group_are_cut_into_chunks(device):

@@ -5,6 +5,8 @@ import pytest
 
 import py_attn as pa
 from py_attn import turboquant_reference as reference
+from tests.recording_bridge import RecordingBridge
+from tests.test_device import device_on
 from tests.test_plans import plan
 
 
@@ -184,6 +186,39 @@ def test_query_and_output_are_rotated_once(device, dtype, splits, expected):
     assert (out.shape, out.dtype, lse.dtype) == ((1, 4, 1, 64), "float16", "float32")
     partial_out, partial_lse = pa.decode_partials(query, cache, splits=splits)
     assert (partial_out.shape, partial_lse.shape) == ((1, 4, 1, splits, 64), (1, 4, 1, splits))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dim", "splits", "rotations"),
+    [
+        ("turboquant4", 128, 3, []),
+        ("turboquant4", 16, 3, []),
+        # One split writes the result at once; 256 numbers are more than a subgroup's, 80 no power of two.
+        ("turboquant4", 128, 1, ["back"]),
+        ("turboquant4", 256, 3, ["forth", "back"]),
+        ("turboquant4", 80, 3, ["forth", "back"]),
+        (("turboquant4", "float16"), 128, 3, []),
+    ],
+)
+def test_with_subgroups_decode_rotates_on_the_way(dtype, dim, splits, rotations):
+    device = device_on(RecordingBridge(software=False, subgroup_size=32))
+    cache = pa.KVCache(1, 2, 16, dim, dtype=dtype)
+    cache.append(zeros(1, 2, 9, dim), zeros(1, 2, 9, dim))
+    query = device.empty((1, 4, 1, dim), "float16")
+    for _ in range(2):
+        found = plan(device, pa.decode_attention, query, cache, splits=splits)
+        assert [shader.variant for shader, *_ in found if "rotate" in shader.name] == rotations
+        # The query is scaled and rotated in float32, whatever it is stored as.
+        (split,) = [shader for shader, *_ in found if shader.name == "decode_split"]
+        assert split.constants["query_dtype"] == ("float32" if "forth" in rotations else "float16")
+
+
+def test_residuals_are_rotated_beforehand():
+    device = device_on(RecordingBridge(software=False, subgroup_size=32))
+    cache = pa.KVCache(1, 2, 16, 128, dtype="turboquant4", qjl=True)
+    cache.append(zeros(1, 2, 9, 128), zeros(1, 2, 9, 128))
+    found = plan(device, pa.decode_attention, device.empty((1, 4, 1, 128)), cache, splits=3)
+    assert names(found)[0] == "turboquant_rotate/forth"
 
 
 def test_another_shape_or_nan_is_refused_and_the_cache_goes_on(bridge, device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels import turboquant
@@ -24,17 +25,50 @@ _AHEAD_WIDE = 4
 _LANES = 8
 # Numbers of a half type, or codes, that are read at one go.
 _WIDE = 8
-# Shorter splits than this cost more to combine than they gain.
-_MIN_SPLIT_KEYS = 32
 # Three workgroups to each of 132 cores, as many as registers allow; a software adapter has one per core.
 _BUSY_WORKGROUPS = 396
 _BUSY_SOFTWARE = 4
 
 
-def choose_splits(keys: int, workgroups: int, software: bool) -> int:
-    """How many splits keep a device busy that would otherwise run ``workgroups`` workgroups, in one go."""
+def choose_splits(keys: int, block: int, workgroups: int, software: bool) -> int:
+    """How many splits keep a device busy that would otherwise run ``workgroups`` workgroups, in one go.
+
+    As few as take no more steps than the most that fit; a step takes ``block`` keys.
+    """
     busy = _BUSY_SOFTWARE if software else _BUSY_WORKGROUPS
-    return max(1, min(busy // workgroups, keys // _MIN_SPLIT_KEYS, MAX_SPLITS))
+    most = max(1, min(busy // workgroups, MAX_SPLITS))
+    blocks = -(-keys // block)
+    steps = -(-blocks // most)
+    return -(-blocks // steps)
+
+
+class Walk(NamedTuple):
+    """Which keys a split takes.
+
+    Attributes
+    ----------
+    split_first : int
+        From the begin of one split to that of the next.
+    split_span : int
+        From a split's begin to behind its last key.
+    split_stride : int
+        From one step of a split to its next.
+    """
+
+    split_first: int
+    split_span: int
+    split_stride: int
+
+
+def walk_of_splits(keys: int, splits: int, block: int, *, in_runs: bool) -> Walk:
+    """Deal ``keys`` out to ``splits``: in blocks, one split after the other, or in runs of neighbours.
+
+    Blocks are faster, as neighbours are read at the same time. Where they are too few there are only runs.
+    """
+    if in_runs or splits * block > keys:
+        run = -(-keys // splits)
+        return Walk(run, run, block)
+    return Walk(block, keys, block * splits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +100,11 @@ class Shape:
     workgroup: int
     subgroups: bool
     merged: int
+
+    @property
+    def block(self) -> int:
+        """Keys of a step."""
+        return self.workgroup // self.lanes * self.ahead
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""

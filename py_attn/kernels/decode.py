@@ -20,6 +20,7 @@ from py_attn.kernels._decode_layout import (
     choose_splits,
     is_wide,
     power_of_two,
+    walk_of_splits,
     workgroup_shape,
 )
 from py_attn.kernels._forms import form_of
@@ -33,7 +34,9 @@ _SPLIT_PARAMS = ParamsLayout(
     kv_heads="u32",
     chunks="u32",
     splits="u32",
-    split_keys="u32",
+    split_first="u32",
+    split_span="u32",
+    split_stride="u32",
     first_key="u32",
     start="u32",
     capacity="u32",
@@ -135,9 +138,10 @@ def decode_partials(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What :func:`decode_attention` combines: each split's own attention and its LSE.
+    """Each split's own attention and its LSE, to be combined as :func:`decode_attention` does.
 
-    Sinks come in when the splits are combined.
+    Here each split takes a run of neighbouring keys, the oldest in the first; :func:`decode_attention` may
+    deal them out in smaller blocks. Sinks come in when the splits are combined.
 
     Returns
     -------
@@ -156,6 +160,7 @@ def decode_partials(
         splits=splits,
         score_mod=score_mod,
         mask_mod=mask_mod,
+        in_runs=True,
     )
     partial_out, partial_lse = _empty_partials(plan)
     if partial_out.size:
@@ -215,6 +220,7 @@ def _plan(
     score_mod: object,
     mask_mod: object,
     sinks: Any = None,
+    in_runs: bool = False,
 ) -> _Plan:
     if not isinstance(cache, KVCache):
         raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
@@ -222,7 +228,7 @@ def _plan(
     device = cache.device
     form = None
     if isinstance(query, Tensor) and score_mod is None and mask_mod is None:
-        form = form_of((query, sinks), ("decode", cache.form, window, scale, softcap, splits))
+        form = form_of((query, sinks), ("decode", cache.form, window, scale, softcap, splits, in_runs))
         known: _Form | None = device.known(form)
         if known and query.lives_on(device) and (sinks is None or sinks.lives_on(device)):
             return _Plan(known, cache, _query_operand(query, cache, known.rotates), Mods(), sinks)
@@ -258,9 +264,8 @@ def _plan(
     left = problem.masking.window_left
     first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
     visible = cache.length - first
-    count = given or choose_splits(
-        visible, max(1, problem.batch * problem.kv_heads * chunks), device.info.software
-    )
+    workgroups = max(1, problem.batch * problem.kv_heads * chunks)
+    count = given or choose_splits(max(1, visible), laid_out.block, workgroups, device.info.software)
     count = max(1, min(count, visible))
     params = dict(
         query_strides=tensor.strides,
@@ -279,7 +284,7 @@ def _plan(
         kv_heads=problem.kv_heads,
         chunks=chunks,
         splits=count,
-        split_keys=-(-visible // count),
+        **walk_of_splits(visible, count, laid_out.block, in_runs=in_runs)._asdict(),
         first_key=first,
         start=cache.start,
         capacity=cache.capacity,

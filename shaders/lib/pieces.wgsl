@@ -49,10 +49,10 @@ fn {{ name }}_vec4_{{ n }}(piece: {{ name }}_piece, e: u32) -> vec4<f32> {
 //#     else
   let codes = piece >> shift;
 //#     endif
-  // Not with %, which Tint writes as a division, a product and a difference.
+  // Not with &: browsers then see no bound and limit the index themselves.
   return vec4<f32>(
 //#     for code in range(4 * n, 4 * n + 4)
-    {{ name }}_numbers[(codes >> {{ code * row.bits }}u) & {{ 2 ** row.bits - 1 }}u],
+    {{ name }}_numbers[(codes >> {{ code * row.bits }}u) % {{ 2 ** row.bits }}u],
 //#     endfor
   );
 }
