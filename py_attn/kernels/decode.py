@@ -484,7 +484,7 @@ def _render_reduce(
     return render(
         "decode_reduce.wgsl",
         "decode_reduce",
-        dtype,
+        f"{dtype}, subgroup" if rotates else dtype,
         params=_REDUCE_PARAMS,
         bindings=tuple(bindings),
         constants={
