@@ -181,11 +181,6 @@ fn main(
   var top = FLOOR;
   var total = 0.0;
 
-  // Asked for before everything that waits.
-{{ load_keys("begin + team * STEP", "k") }}
-{{ load_scales("begin") }}
-{{ load_values("begin + team * STEP") }}
-
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
   for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
@@ -208,6 +203,11 @@ fn main(
     }
   }
   workgroupBarrier();
+
+  // Asked for before everything that waits.
+{{ load_keys("begin + team * STEP", "k") }}
+{{ load_scales("begin") }}
+{{ load_values("begin + team * STEP") }}
 
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;

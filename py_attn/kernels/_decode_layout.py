@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels import turboquant
 
 _WORKGROUP = 128
+# More invocations share what a workgroup does at its begin and end. Two such workgroups should fit on a core:
+# GPUs have 65,536 registers there, so 128 for an invocation, of which about so many are left for arrays.
+_LARGE_WORKGROUP = 256
+_LARGE_REGISTERS = 116
+# What choosing numbers for codes takes besides.
+_CODE_REGISTERS = 24
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
 _SMALL_WORKGROUP = 64
 _SMALL_TEAM = 8
-# Registers for one invocation's part of the queries, and of the outputs; beyond this compilers spill.
+# Numbers of the outputs that an invocation sums up, and of the queries that it multiplies with, at most.
 _MAX_REGISTERS = 32
-# Vec4s of each invocation's sums that are put together at a time, in 16 bytes of workgroup memory each.
+# Vec4s of each invocation's sums that are put together at a time, at most, in 16 bytes of workgroup memory
+# each, and bytes of it that are left for everything else.
 _MERGED = 4
+_OTHER_BYTES = 8192
 MAX_SPLITS = 1024
 # Keys that a group of lanes takes at a time, where they are read four and eight numbers at one go; more leave
 # registers for fewer workgroups at a time.
@@ -25,8 +33,8 @@ _AHEAD_WIDE = 4
 _LANES = 8
 # Numbers of a half type, or codes, that are read at one go.
 _WIDE = 8
-# Three workgroups to each of 132 cores, as many as registers allow; a software adapter has one per core.
-_BUSY_WORKGROUPS = 396
+# Two workgroups to each of 132 cores, which registers allow in any case; a software adapter has one per core.
+_BUSY_WORKGROUPS = 264
 _BUSY_SOFTWARE = 4
 
 
@@ -126,30 +134,75 @@ def power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def workgroup_shape(rows: int, dims: tuple[int, int], wide: tuple[bool, bool], info: AdapterInfo) -> Shape:
-    """As many rows as fit into registers, and as few lanes to a key as that allows.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the rows of a cache's keys or values are read (shaders/lib/pieces.wgsl).
 
-    Parameters
+    Attributes
     ----------
-    dims, wide : (int, int), (bool, bool)
-        Numbers of a key and a value, and whether eight of them are read at one go.
+    numbers : int
+        Numbers of a row, with the padding.
+    wide : bool
+        Whether eight of them are read at one go, else four.
+    words : int
+        32-bit words that one go asks for.
+    codes : bool
     """
-    pieces = [dim // (_WIDE if eight else 4) for dim, eight in zip(dims, wide, strict=True)]
+
+    numbers: int
+    wide: bool
+    words: int
+    codes: bool
+
+    @property
+    def at_one_go(self) -> int:
+        """Numbers of a piece."""
+        return _WIDE if self.wide else 4
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a row."""
+        return self.numbers // self.at_one_go
+
+
+def reading(dtype: str, form: turboquant.Format | None, numbers: int) -> Reading:
+    """Eight at a time but for float32; not where signs of residuals follow the codes."""
+    wide = dtype != "float32" and numbers % _WIDE == 0 and not (form and form.qjl)
+    # Three bits may begin in one word and end in the next.
+    words = 4 if not (wide and form) else 2 if form.code_bits == 3 else 1
+    return Reading(numbers, wide, words, form is not None)
+
+
+def workgroup_shape(rows: int, keys: Reading, values: Reading, info: AdapterInfo) -> Shape:
+    """As many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows."""
     subgroups = info.subgroup_min_size >= 4
     team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
-    fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(dims)))
-    needed = max(_LANES, fitting, -(-dims[0] * fitting // _MAX_REGISTERS))
-    lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(pieces[0]))))
-    value_lanes = max(lanes, min(team, power_of_two(pieces[1])))
+    fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(keys.numbers, values.numbers)))
+    needed = max(_LANES, fitting, -(-keys.numbers * fitting // _MAX_REGISTERS))
+    lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(keys.pieces))))
+    value_lanes = max(lanes, min(team, power_of_two(values.pieces)))
     if not subgroups:
         team = value_lanes = lanes
     workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
-    ahead = _AHEAD_WIDE if all(wide) else _AHEAD
-    # A software adapter compiles longer for more workgroup memory.
-    merged = 1 if info.software else _MERGED
-    return Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, merged)
+    ahead = _AHEAD_WIDE if keys.wide and values.wide else _AHEAD
+    if info.software:
+        # It compiles longer for more workgroup memory.
+        return Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, merged=1)
+    shape = Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, _MERGED)
+    if subgroups and _registers(shape, keys, values) <= _LARGE_REGISTERS:
+        workgroup = _LARGE_WORKGROUP
+    room = info.limits["maxComputeWorkgroupStorageSize"] - _OTHER_BYTES
+    merged = max(1, min(_MERGED, room // (16 * workgroup)))
+    return replace(shape, workgroup=workgroup, merged=merged)
 
 
-def is_wide(dtype: str, form: turboquant.Format | None, dim: int) -> bool:
-    """Whether rows of ``dim`` numbers are read eight at a time; not where signs of residuals follow them."""
-    return dtype != "float32" and dim % _WIDE == 0 and not (form and form.qjl)
+def _registers(shape: Shape, keys: Reading, values: Reading) -> int:
+    """What an invocation's arrays in decode_split.wgsl take, in 32-bit registers."""
+    keys_each = shape.ahead * -(-keys.pieces // shape.lanes)
+    value_pieces = -(-values.pieces // shape.value_lanes)
+    values_each = shape.ahead * shape.value_lanes // shape.lanes * value_pieces
+    sums = shape.rows * value_pieces * values.at_one_go
+    scores = power_of_two(shape.rows) * shape.ahead
+    # The keys of the next step come while these are computed, in fours of numbers.
+    read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.ahead
+    return sums + scores + read + (_CODE_REGISTERS if keys.codes or values.codes else 0)

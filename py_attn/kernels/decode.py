@@ -18,8 +18,8 @@ from py_attn.kernels._decode_layout import (
     MAX_SPLITS,
     Shape,
     choose_splits,
-    is_wide,
     power_of_two,
+    reading,
     walk_of_splits,
     workgroup_shape,
 )
@@ -254,12 +254,10 @@ def _plan(
     rotates = turboquant.rotates_in_subgroup(cache.key_format, device.info)
     tensor = _query_operand(given_query, cache, rotates)
     rows = problem.group * problem.queries
-    dims = pad4(tensor.tensor.shape[3]), pad4(cache.value_head_dim)
-    wide = (
-        is_wide(cache.dtype[0], cache.key_format, dims[0]),
-        is_wide(cache.dtype[1], cache.value_format, dims[1]),
-    )
-    laid_out = workgroup_shape(rows, dims, wide, device.info)
+    width = cache.key_format.width if cache.key_format else cache.head_dim
+    keys = reading(cache.dtype[0], cache.key_format, pad4(width))
+    values = reading(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
+    laid_out = workgroup_shape(rows, keys, values, device.info)
     chunks = -(-rows // laid_out.rows)
     left = problem.masking.window_left
     first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
@@ -297,7 +295,7 @@ def _plan(
         given_query.dtype,
         out_shape,
         count,
-        wide,
+        (keys.wide, values.wide),
         rotates,
         count > 1 and turboquant.rotates_in_subgroup(cache.value_format, device.info),
         laid_out,
