@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from py_attn.arguments import Window, check_int, resolve
-from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
+from py_attn.gpu.shader import SUBGROUP_ID, Shader
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
 from py_attn.kernels._checks import float_tensor, shape_of
@@ -18,40 +16,22 @@ from py_attn.kernels._decode_layout import (
     MAX_SPLITS,
     Shape,
     choose_splits,
-    power_of_two,
     reading,
     walk_of_splits,
     workgroup_shape,
 )
+from py_attn.kernels._decode_shaders import (
+    REDUCE_PARAMS,
+    SPLIT_PARAMS,
+    reduce_columns,
+    reduce_shader,
+    split_shader,
+)
 from py_attn.kernels._forms import form_of
-from py_attn.kernels._inputs import SCORE_PARAMS, Operand, masking_params, operand, output_type, pad4
-from py_attn.kernels._mods import MOD_PARAMS, Mods, mod_params, trace_mods
-from py_attn.kernels._sinks import SINK_PARAMS, check_sinks, sink_binding, sink_constants, sink_params
+from py_attn.kernels._inputs import Operand, masking_params, operand, pad4
+from py_attn.kernels._mods import Mods, mod_params, trace_mods
+from py_attn.kernels._sinks import check_sinks, sink_params
 from py_attn.kernels.cache import KVCache
-
-_SPLIT_PARAMS = ParamsLayout(
-    **SCORE_PARAMS,
-    kv_heads="u32",
-    chunks="u32",
-    splits="u32",
-    split_first="u32",
-    split_span="u32",
-    split_stride="u32",
-    first_key="u32",
-    start="u32",
-    capacity="u32",
-    kept="u32",
-    dropped="i32",
-    query_place="i32",
-    **MOD_PARAMS,
-    **SINK_PARAMS,
-)
-_REDUCE_PARAMS = ParamsLayout(
-    rows="u32", splits="u32", heads="u32", queries="u32", empty_lse="f32", **SINK_PARAMS
-)
-_REDUCE_WORKGROUP = 256
-# Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
-_REDUCE_COLUMNS = 8
 
 
 def decode_attention(
@@ -333,13 +313,24 @@ def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None, sinks: Tensor
     launch = form.launches.get(key)
     if launch is None:
         firsts = {name: buffer.first for (name, _), buffer in zip(named, buffers, strict=True)}
-        params = _SPLIT_PARAMS.pack(
+        params = SPLIT_PARAMS.pack(
             **form.params,
             query_first=firsts["query"],
             **mod_params(plan.mods, firsts),
             **sink_params(sinks, firsts.get("sinks", 0)),
         )
-        shader = _split_shader(plan, out.dtype, lse is not None, sinks.dtype if sinks is not None else None)
+        shader = split_shader(
+            cache,
+            plan.query,
+            plan.mods,
+            form.laid_out,
+            wide=form.wide,
+            softcap=form.softcap,
+            rotates=form.rotates,
+            out_dtype=out.dtype,
+            write_lse=lse is not None,
+            sinks=sinks.dtype if sinks is not None else None,
+        )
         workgroups = cache.batch * cache.kv_heads * form.chunks * form.splits
         launch = form.launches[key] = _Launch(shader, params, device.grid(workgroups, "query"))
     device.dispatch(launch.shader, launch.params, buffers, launch.workgroups)
@@ -356,7 +347,7 @@ def _dispatch_reduce(
     launch = form.launches.get(key)
     if launch is None:
         rows = math.prod(form.out_shape[:3])
-        params = _REDUCE_PARAMS.pack(
+        params = REDUCE_PARAMS.pack(
             rows=rows,
             splits=form.splits,
             heads=form.out_shape[1],
@@ -364,140 +355,16 @@ def _dispatch_reduce(
             empty_lse=-math.inf,
             **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
         )
-        dv4 = pad4(plan.cache.value_head_dim) // 4
-        columns = dv4 if form.rotates_back else min(_REDUCE_COLUMNS, power_of_two(dv4))
-        shader = _render_reduce(
+        dim = plan.cache.value_head_dim
+        shader = reduce_shader(
             out.dtype,
-            plan.cache.value_head_dim,
-            columns,
+            dim,
             write_lse=lse is not None,
             sinks_dtype=sinks.dtype if sinks is not None else None,
             rotates=form.rotates_back,
             subgroup_ids=form.rotates_back and SUBGROUP_ID in device.info.features,
         )
-        grid = device.grid(rows * -(-dv4 // columns), "query")
+        blocks = -(-pad4(dim) // (4 * reduce_columns(dim, form.rotates_back)))
+        grid = device.grid(rows * blocks, "query")
         launch = form.launches[key] = _Launch(shader, params, grid)
     device.dispatch(launch.shader, launch.params, list(buffers.values()), launch.workgroups)
-
-
-def _row_type(dtype: str, form: turboquant.Format | None, wide: bool) -> str:
-    if form:
-        return "u32"
-    return "vec4<u32>" if wide else output_type(dtype)
-
-
-def _split_shader(plan: _Plan, out_dtype: str, write_lse: bool, sinks: str | None) -> Shader:
-    cache = plan.cache
-    dims = plan.query.tensor.shape[3], cache.value_head_dim
-    d4, dv4 = (pad4(dim) // 4 for dim in dims)
-    key_form, value_form = cache.key_format, cache.value_format
-    bindings = [
-        plan.query.binding,
-        Binding("key", _row_type(cache.dtype[0], key_form, plan.form.wide[0])),
-        Binding("value", _row_type(cache.dtype[1], value_form, plan.form.wide[1])),
-        *plan.mods.bindings(),
-    ]
-    if sinks:
-        bindings.append(sink_binding(sinks))
-    bindings.append(Binding("out", output_type(out_dtype), writes=True))
-    if write_lse:
-        bindings.append(Binding("lse", "f32", writes=True))
-    dtypes = plan.query.tensor.dtype, *cache.dtype, out_dtype, *plan.mods.captured
-    constants = {
-        "query_dtype": plan.query.tensor.dtype,
-        "query_packed": plan.query.packed,
-        "key_dtype": cache.dtype[0],
-        "value_dtype": cache.dtype[1],
-        # From one row of the cache to the next: words of codes, or elements.
-        "KEY_PITCH": key_form.words if key_form else 4 * d4,
-        "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
-        "key_wide": plan.form.wide[0],
-        "value_wide": plan.form.wide[1],
-        "out_dtype": out_dtype,
-        "dtypes": dtypes,
-        "softcap": plan.form.softcap,
-        **plan.mods.constants(),
-        **sink_constants(sinks, dtypes),
-        "has_kept": cache.sink_tokens > 0,
-        "D": dims[0],
-        "D4": d4,
-        "DV": dims[1],
-        "DV4": dv4,
-        **plan.form.laid_out.constants(),
-        "subgroup_ids": plan.form.laid_out.subgroups and SUBGROUP_ID in cache.device.info.features,
-        "rotates": plan.form.rotates,
-        "unrolled": not cache.device.info.software,
-        "write_lse": write_lse,
-    }
-    return _render_split(tuple(bindings), tuple(constants.items()), key_form, value_form)
-
-
-@functools.lru_cache(maxsize=128)
-def _render_split(
-    bindings: tuple[Binding, ...],
-    constants: tuple[tuple[str, Any], ...],
-    key_form: turboquant.Format | None,
-    value_form: turboquant.Format | None,
-) -> Shader:
-    values = dict(constants)
-    rows = values["ROWS"]
-    return render(
-        "decode_split.wgsl",
-        "decode_split",
-        f"{rows}-row{'s' if rows > 1 else ''}{', subgroup' if values['subgroups'] else ''}",
-        params=_SPLIT_PARAMS,
-        bindings=bindings,
-        constants=values
-        | {
-            "key_row": key_form.row() if key_form else None,
-            "value_row": value_form.row() if value_form else None,
-            "mask_kind": "none",
-            "masks": values["has_mask_mod"],
-            "has_lengths": False,
-            "in_cache": True,
-            **turboquant.ROTATION,
-        },
-        enable=("subgroups",) if values["subgroups"] else (),
-        requires=(SUBGROUP_ID,) if values["subgroup_ids"] else (),
-    )
-
-
-@functools.lru_cache(maxsize=32)
-def _render_reduce(
-    dtype: str,
-    dim: int,
-    columns: int,
-    *,
-    write_lse: bool,
-    sinks_dtype: str | None,
-    rotates: bool,
-    subgroup_ids: bool,
-) -> Shader:
-    bindings = [Binding("partial_out", "vec4<f32>"), Binding("partial_lse", "f32")]
-    if sinks_dtype:
-        bindings.append(sink_binding(sinks_dtype))
-    bindings.append(Binding("out", output_type(dtype), writes=True))
-    if write_lse:
-        bindings.append(Binding("lse", "f32", writes=True))
-    return render(
-        "decode_reduce.wgsl",
-        "decode_reduce",
-        f"{dtype}, subgroup" if rotates else dtype,
-        params=_REDUCE_PARAMS,
-        bindings=tuple(bindings),
-        constants={
-            "out_dtype": dtype,
-            "dtypes": (dtype,),
-            **sink_constants(sinks_dtype, (dtype,)),
-            "D": dim,
-            "DV4": pad4(dim) // 4,
-            "COLUMNS": columns,
-            "WORKGROUP": _REDUCE_WORKGROUP,
-            "write_lse": write_lse,
-            "rotates": rotates,
-            "subgroup_ids": subgroup_ids,
-            **turboquant.ROTATION,
-        },
-        enable=("subgroups",) if rotates else (),
-        requires=(SUBGROUP_ID,) if subgroup_ids else (),
-    )
