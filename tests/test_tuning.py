@@ -107,6 +107,32 @@ def test_other_classes_stay_static_until_they_are_measured():
     assert len(device.tuner.choices) == 1
 
 
+def test_each_time_is_taken_behind_other_work():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device)
+    run(device.tune())
+    # At 300 µs each six calls make a program, which goes 22 times before it is timed, to fill 40 ms. Three
+    # times, and again at the end.
+    lengths = [len(program) for program in bridge.programs if program[0].wgsl == bridge.timed[0]]
+    assert lengths.count(6) == 2 * 3 * (22 + 1)
+
+
+def test_what_ran_slowly_at_first_is_measured_again():
+    seen = []
+
+    def us(launch):
+        seen.append(rows_of(launch))
+        others = any(rows != 128 for rows in seen)
+        return 200.0 if rows_of(launch) == 32 else 100.0 if others else 300.0
+
+    bridge = ClockedBridge(us, **DESKTOP)
+    device = run(pa.request_device(bridge))
+    call(device)
+    (measured,) = run(device.tune())
+    assert (measured.choice, measured.us["static"]) == ("static", 100.0)
+
+
 def test_a_small_gain_is_none():
     bridge = ClockedBridge(lambda launch: 97.0 if rows_of(launch) == 32 else 100.0, **DESKTOP)
     device = run(pa.request_device(bridge))

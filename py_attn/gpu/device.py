@@ -370,9 +370,12 @@ class Device:
         self.flush()
         return await self.tuner.tune(check_real("seconds", seconds))
 
-    async def time_apart(self, program: Program) -> tuple[RawTiming, list[BridgeError]]:
-        """Time ``program`` and give the errors it made; those of others are kept for who waits for them."""
-        clock = await program._clock()
+    async def time_apart(self, program: Program, leads: int = 0) -> tuple[RawTiming, list[BridgeError]]:
+        """Time ``program``, right behind ``leads`` runs of it, and give the errors it made.
+
+        Those of others are kept for who waits for them.
+        """
+        clock = await program._clock(leads)
         mine, others = split_errors(program, await self._bridge.synchronize())
         self._unseen += others
         for error in mine:

@@ -114,11 +114,13 @@ class Program:
         await self._device._raise_errors()
         return clock
 
-    async def _clock(self) -> RawTiming:
+    async def _clock(self, leads: int = 0) -> RawTiming:
         handle = self._ready()
         if not handle:
             raise ValueError("program: nothing was recorded that could be timed")
         bridge = self._device._bridge
+        for _ in range(leads):
+            bridge.submit_program(handle, self._recorder.params)
         (clock,) = await bridge.timings(bridge.submit_timed(handle, self._recorder.params, True))
         return clock
 
