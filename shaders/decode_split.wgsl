@@ -2,20 +2,20 @@
 //## (split-KV as in Flash-Decoding, Dao et al. 2023).
 //##
 //## A workgroup takes ROWS rows (heads of a group times new positions), so that every key and value is
-//## read once for all of them. Its keys are a run of neighbours, or blocks of STEP · TEAMS keys far from each other, so
-//## that at any time workgroups read what lies together.
+//## read once for all of them. Its keys are a run of neighbours, or blocks of STEP · TEAMS keys far from each other:
+//## then workgroups read at any time what lies together.
 //##
-//## It consists of teams of TEAM invocations, each with an online softmax of its own; teams
-//## meet only at the end. At each step a team takes STEP keys. For the scores LANES invocations share a key,
-//## each with some pieces of it (lib/pieces.wgsl), and take AHEAD keys one after the other; then they exchange their
-//## partial sums so that each is left with the scores of one row with some keys, and nothing of the softmax is
-//## computed twice. For the sums VALUE_LANES invocations share a value, each with some pieces of it, and get the
-//## weights from those that hold them.
+//## A workgroup consists of teams of TEAM invocations, each with an online softmax of its own; teams meet only at
+//## the end. At each step a team takes STEP keys. For the scores LANES invocations share a key, each with some
+//## pieces of it (lib/pieces.wgsl), and take AHEAD keys one after the other; then they exchange their partial sums
+//## so that each is left with the scores of one row with some keys, and nothing of the softmax is computed twice.
+//## For the sums VALUE_LANES invocations share a value, each with some pieces of it, and get the weights from
+//## those that hold them.
 //##
-//## Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a team is
-//## within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
+//## Queries lie in workgroup memory, rotated there where keys are codes of rotated ones (`rotates`), unless they come
+//## so. Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a
+//## team is within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
 //## through workgroup memory. Entries past the last are read from the last one and hidden.
-//## Where codes are of rotated keys, the queries are rotated too (`rotates`), unless they come so.
 //## With one split the result is written at once, else its normalised output and LSE go to decode_reduce.wgsl.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
