@@ -19,7 +19,7 @@
 //## With one split the result is written at once, else its normalised output and LSE go to decode_reduce.wgsl.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
-//# from "lib/pieces.wgsl" import piece_reader
+//# from "lib/pieces.wgsl" import piece_reader with context
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
 //#   from "lib/place.wgsl" import place_memory, place_arguments, find_place, swapped with context

@@ -6,6 +6,8 @@
 //##   name_load(first, e)   the piece of a row from its element e on; `first` is the row's first element, or word
 //##   name_vec4_0(piece, e) its first four numbers; name_vec4_1 the others of a wide one
 //##   name_scale(first)     where `wide` and codes: the factor of all numbers of the row
+//## Import with context: needs `unrolled`. Codes are cut out by a remainder there, as browsers see that it is below the
+//## table's end and need not limit the index; a software adapter divides for it.
 //## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats. Codes need row_tables.
 //# from "lib/turboquant.wgsl" import row_reader, row_table
 //##
@@ -49,10 +51,10 @@ fn {{ name }}_vec4_{{ n }}(piece: {{ name }}_piece, e: u32) -> vec4<f32> {
 //#     else
   let codes = piece >> shift;
 //#     endif
-  // Not with &: browsers then see no bound and limit the index themselves.
+//#     set code_of = "% " ~ 2 ** row.bits if unrolled else "& " ~ (2 ** row.bits - 1)
   return vec4<f32>(
 //#     for code in range(4 * n, 4 * n + 4)
-    {{ name }}_numbers[(codes >> {{ code * row.bits }}u) % {{ 2 ** row.bits }}u],
+    {{ name }}_numbers[(codes >> {{ code * row.bits }}u) {{ code_of }}u],
 //#     endfor
   );
 }
