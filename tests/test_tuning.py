@@ -133,6 +133,29 @@ def test_what_ran_slowly_at_first_is_measured_again():
     assert (measured.choice, measured.us["static"]) == ("static", 100.0)
 
 
+def test_time_is_left_for_the_static_choice_to_be_measured_again():
+    device = run(pa.request_device(prefers(32)))
+    now, left_for = 0.0, []
+
+    async def time(record, to_beat):
+        nonlocal now
+        now += record()
+        return 100.0 if to_beat is None else 50.0
+
+    def goes_on(seconds):
+        left_for.append(seconds)
+        return True
+
+    ways = {"static": lambda: 1.0, "slow to make": lambda: 3.0, "other": lambda: 2.0}
+    with (
+        mock.patch.object(tuning.time, "monotonic", side_effect=lambda: now),
+        mock.patch.object(device.tuner, "_time", time),
+    ):
+        run(device.tuner._measure_class("class", ways, goes_on))
+    assert left_for == [0.0, 1.0 + 1.0, 3.0 + 1.0]
+    assert now == 1.0 + 3.0 + 2.0 + 1.0
+
+
 def test_a_small_gain_is_none():
     bridge = ClockedBridge(lambda launch: 97.0 if rows_of(launch) == 32 else 100.0, **DESKTOP)
     device = run(pa.request_device(bridge))
