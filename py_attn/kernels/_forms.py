@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from py_attn.gpu.device import Device
+from py_attn.gpu.program import BoundBuffer
+from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Tensor
+
+
+class Launch(NamedTuple):
+    """A dispatch but for its buffers, which is all that differs between calls of one form."""
+
+    shader: Shader
+    params: bytes
+    workgroups: tuple[int, int, int]
+
+    def record(self, device: Device, buffers: Sequence[BoundBuffer]) -> None:
+        """Record it with these buffers, in the order of the shader's bindings."""
+        device.dispatch(self.shader, self.params, buffers, self.workgroups)
+
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
 

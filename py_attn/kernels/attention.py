@@ -11,6 +11,7 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels._forms import Launch
 from py_attn.kernels._inputs import (
     SCORE_PARAMS,
     Inputs,
@@ -213,11 +214,9 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
 
 
 class Plan(NamedTuple):
-    """A dispatch but for its buffers: the same for all calls of one form."""
+    """What is dispatched, and the rows of its tiles."""
 
-    shader: Shader
-    params: bytes
-    workgroups: tuple[int, int, int]
+    launch: Launch
     tile_rows: int
 
 
@@ -240,7 +239,7 @@ def _dispatch(
     buffers.append(device.bind(out, "out"))
     if lse is not None:
         buffers.append(device.bind(lse, "lse"))
-    device.dispatch(plan.shader, plan.params, buffers, plan.workgroups)
+    plan.launch.record(device, buffers)
 
 
 def _plan(
@@ -274,7 +273,7 @@ def _plan(
         tiles=tiles,
     )
     shader = attention_shader(inputs, variant, tile, return_lse)
-    return Plan(shader, params, inputs.device.grid(workgroups, "query"), tile_rows)
+    return Plan(Launch(shader, params, inputs.device.grid(workgroups, "query")), tile_rows)
 
 
 def attention_shader(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from py_attn.arguments import Window, check_int, resolve
-from py_attn.gpu.shader import SUBGROUP_ID, Shader
+from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import turboquant
 from py_attn.kernels._checks import float_tensor, shape_of
@@ -27,7 +27,7 @@ from py_attn.kernels._decode_shaders import (
     reduce_shader,
     split_shader,
 )
-from py_attn.kernels._forms import form_of
+from py_attn.kernels._forms import Launch, form_of
 from py_attn.kernels._inputs import Operand, masking_params, operand, pad4
 from py_attn.kernels._mods import Mods, mod_params, trace_mods
 from py_attn.kernels._sinks import check_sinks, sink_params
@@ -152,14 +152,6 @@ def decode_partials(
     return partial_out, partial_lse
 
 
-class _Launch(NamedTuple):
-    """A dispatch but for its buffers."""
-
-    shader: Shader
-    params: bytes
-    workgroups: tuple[int, int, int]
-
-
 class _Form(NamedTuple):
     """What was checked and laid out, the same for all calls of one form."""
 
@@ -175,7 +167,7 @@ class _Form(NamedTuple):
     softcap: bool
     params: dict[str, object]
     #: The passes that were planned so far, by what else they depend on.
-    launches: dict[Hashable, _Launch]
+    launches: dict[Hashable, Launch]
 
 
 @dataclass(slots=True)
@@ -272,17 +264,17 @@ def _plan(
     )
     out_shape = (problem.batch, problem.heads, problem.queries, problem.value_head_dim)
     made = _Form(
-        given_query.dtype,
-        out_shape,
-        count,
-        (keys.wide, values.wide),
-        rotates,
-        count > 1 and turboquant.rotates_in_subgroup(cache.value_format, device.info),
-        laid_out,
-        chunks,
-        bool(problem.masking.softcap),
-        params,
-        {},
+        out_dtype=given_query.dtype,
+        out_shape=out_shape,
+        splits=count,
+        wide=(keys.wide, values.wide),
+        rotates=rotates,
+        rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, device.info),
+        laid_out=laid_out,
+        chunks=chunks,
+        softcap=bool(problem.masking.softcap),
+        params=params,
+        launches={},
     )
     if form is not None:
         device.remember(form, made)
@@ -332,8 +324,8 @@ def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None, sinks: Tensor
             sinks=sinks.dtype if sinks is not None else None,
         )
         workgroups = cache.batch * cache.kv_heads * form.chunks * form.splits
-        launch = form.launches[key] = _Launch(shader, params, device.grid(workgroups, "query"))
-    device.dispatch(launch.shader, launch.params, buffers, launch.workgroups)
+        launch = form.launches[key] = Launch(shader, params, device.grid(workgroups, "query"))
+    launch.record(device, buffers)
 
 
 def _dispatch_reduce(
@@ -366,5 +358,5 @@ def _dispatch_reduce(
         )
         blocks = -(-pad4(dim) // (4 * reduce_columns(dim, form.rotates_back)))
         grid = device.grid(rows * blocks, "query")
-        launch = form.launches[key] = _Launch(shader, params, grid)
-    device.dispatch(launch.shader, launch.params, list(buffers.values()), launch.workgroups)
+        launch = form.launches[key] = Launch(shader, params, grid)
+    launch.record(device, list(buffers.values()))
