@@ -29,41 +29,34 @@ const site = {
   },
 };
 
-/** One file that a notebook loads as text, and its style sheet: `vite build --mode widget`. */
-const widget = {
+/**
+ * One script of web/src for py_attn/widget/static.
+ * @param {string} name @param {boolean} emptyOutDir @param {object} output
+ */
+const script = (name, emptyOutDir, output) => ({
   publicDir: false,
   build: {
     outDir: "../py_attn/widget/static",
-    emptyOutDir: true,
+    emptyOutDir,
     target: "esnext",
     modulePreload: { polyfill: false },
     rollupOptions: {
-      input: `${web}src/widget.js`,
+      input: `${web}src/${name}.js`,
       preserveEntrySignatures: "exports-only",
-      output: { entryFileNames: "widget.js", assetFileNames: "widget[extname]" },
+      output: { entryFileNames: `${name}.js`, ...output },
     },
   },
-};
+});
+
+/** One file that a notebook loads as text, and its style sheet: `vite build --mode widget`. */
+const widget = script("widget", true, { assetFileNames: "widget[extname]" });
 
 /**
  * The bridge for a Python in a notebook that runs in the browser (JupyterLite), beside the widget: one script that
  * defines `bridge`, as what evaluates it (py_attn/gpu/bridge_pyodide.py) cannot wait for an import.
  * `vite build --mode bridge`.
  */
-const bridge = {
-  publicDir: false,
-  build: {
-    outDir: "../py_attn/widget/static",
-    emptyOutDir: false,
-    target: "esnext",
-    modulePreload: { polyfill: false },
-    rollupOptions: {
-      input: `${web}src/bridge.js`,
-      preserveEntrySignatures: "exports-only",
-      output: { format: "iife", name: "bridge", entryFileNames: "bridge.js" },
-    },
-  },
-};
+const bridge = script("bridge", false, { format: "iife", name: "bridge" });
 
 export default defineConfig(({ mode }) => ({
   root: web,
