@@ -204,7 +204,6 @@ fn main(
   }
   workgroupBarrier();
 
-  // Asked for before everything that waits.
 {{ load_keys("begin + team * STEP", "k") }}
 {{ load_scales("begin") }}
 {{ load_values("begin + team * STEP") }}
