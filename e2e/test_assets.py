@@ -117,17 +117,15 @@ def test_an_unknown_name_is_said(site):
     assert get(site, "nothing")["message"] == "manifest.json lists no asset named nothing"
 
 
-@pytest.mark.parametrize("how", ["assets.cancel('thing')", "controller.abort()"])
-def test_a_download_can_be_stopped(site, how):
+def test_a_download_can_be_stopped(site):
     site.route("**/thing.bin*", lambda route: None)  # never answered
     answer = site.evaluate(
-        """async (how) => {
+        """async () => {
             const controller = new AbortController();
             const running = assets.fetch('thing', { signal: controller.signal });
-            setTimeout(() => eval(how), 200);
+            setTimeout(() => controller.abort(), 200);
             return running.then(() => 'finished', (error) => error.name);
         }""",
-        how,
     )
     assert answer == "AbortError"
 

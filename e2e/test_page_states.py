@@ -146,6 +146,23 @@ def test_loading_the_model_can_be_cancelled(page, site_url):
     page.wait_for_selector('#overview[data-painted="2"]', timeout=120_000)
 
 
+def test_loading_the_model_can_be_cancelled_before_its_download_begins(page, site_url):
+    opened(page, site_url)
+    page.context.route(MODEL, lambda route: None)
+    sentence(page).fill("cancel this at once")
+    # Both clicks in one turn of the page: the worker hears of the second while it begins with the first.
+    page.evaluate(
+        """() => {
+            document.querySelector('.sentence-form button').click();
+            [...document.querySelectorAll('.model-loading button')].find((b) => b.textContent === 'Cancel').click();
+        }"""
+    )
+    expect(page.locator(".input-message")).to_contain_text("cancelled", timeout=30_000)
+    page.context.unroute(MODEL)
+    page.get_by_role("button", name=re.compile("Load MiniLM")).click()
+    page.wait_for_selector('#overview[data-painted="2"]', timeout=120_000)
+
+
 @pytest.mark.expects_console_errors("Failed to load resource")
 def test_a_download_that_fails_says_how_and_can_be_repeated(page, site_url):
     opened(page, site_url)

@@ -10,8 +10,6 @@
 /** @param {Call} call */
 export function createApi(call) {
   return {
-    /** @param {(stage: string, loaded: number, total: number) => void} onProgress @returns {Promise<{ loaded: boolean }>} */
-    loadModel: (onProgress) => call('load_model', {}, onProgress),
     /** @param {string} text @returns {Promise<SourceInfo>} */
     openText: (text) => call('open_text', { text }),
     /** @param {import('./types').SyntheticShape} shape @returns {Promise<SourceInfo>} */

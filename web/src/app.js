@@ -15,7 +15,6 @@ import { isDark, toggleTheme, watchTheme } from './theme.js';
 /** @typedef {import('./runtime/client.js').Runtime} Runtime */
 
 const SAMPLE = 'sample/minilm.npz';
-const MODEL_FILES = ['minilm/model.safetensors', 'minilm/vocab.txt'];
 const REPEATED_LOSS_MS = 20_000;
 const HAD_MODEL = 'py-attn.model';
 /** Where the page begins: the head of the sample that finds whom “it” means. */
@@ -50,7 +49,7 @@ export function mountApp(element, runtime) {
     openText: async (text) => open(await api.openText(text)),
     openSynthetic: async (shape) => open(await api.openSynthetic(shape)),
     loadModel,
-    cancelModel: () => runtime.cancel(MODEL_FILES),
+    cancelModel: () => void runtime.cancelLoad(),
     hasModel: () => hasModel,
   });
 
@@ -61,7 +60,7 @@ export function mountApp(element, runtime) {
 
   /** @param {(stage: string, loaded: number, total: number) => void} onProgress */
   async function loadModel(onProgress) {
-    hasModel = (await api.loadModel(onProgress)).loaded;
+    hasModel = (await runtime.loadModel(onProgress)).loaded;
     if (hasModel) rememberModel();
     return hasModel;
   }

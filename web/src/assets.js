@@ -27,8 +27,6 @@ export class AssetError extends Error {
 export function createAssets(baseUrl) {
   /** @type {Promise<Manifest> | undefined} */
   let loading;
-  /** @type {Map<string, Set<AbortController>>} */
-  const running = new Map();
 
   /** The list of what there is; read once, and again after a failure. */
   function manifest() {
@@ -50,33 +48,13 @@ export function createAssets(baseUrl) {
    * @returns {Promise<ArrayBuffer>}
    */
   async function fetchAsset(name, { onProgress = () => {}, signal } = {}) {
-    const controller = new AbortController();
-    const abort = () => controller.abort(signal?.reason);
-    if (signal?.aborted) abort();
-    signal?.addEventListener('abort', abort);
-    const controllers = running.get(name) ?? new Set();
-    running.set(name, controllers.add(controller));
-    try {
-      const entry = (await manifest()).assets[name];
-      if (!entry) throw new AssetError(`manifest.json lists no asset named ${name}`);
-      controller.signal.throwIfAborted();
-      return await load(name, entry, new URL(entry.path, baseUrl), onProgress, controller.signal);
-    } finally {
-      signal?.removeEventListener('abort', abort);
-      controllers.delete(controller);
-    }
+    const entry = (await manifest()).assets[name];
+    if (!entry) throw new AssetError(`manifest.json lists no asset named ${name}`);
+    signal?.throwIfAborted();
+    return load(name, entry, new URL(entry.path, baseUrl), onProgress, signal);
   }
 
-  /**
-   * Stops the downloads of an asset that are under way; their promises reject with an AbortError.
-   *
-   * @param {string} name
-   */
-  function cancel(name) {
-    for (const controller of running.get(name) ?? []) controller.abort();
-  }
-
-  return { manifest, fetch: fetchAsset, cancel };
+  return { manifest, fetch: fetchAsset };
 }
 
 /** @param {URL} url @returns {Promise<Manifest>} */
@@ -93,7 +71,7 @@ async function readManifest(url) {
  * @param {ManifestEntry} entry
  * @param {URL} url
  * @param {OnProgress} onProgress
- * @param {AbortSignal} signal
+ * @param {AbortSignal | undefined} signal
  */
 async function load(name, entry, url, onProgress, signal) {
   // The hash in the address keeps every cache on the way from answering with an older file.
@@ -109,7 +87,7 @@ async function load(name, entry, url, onProgress, signal) {
   }
   const bytes = await download(name, entry, url, onProgress, signal);
   await verify(name, entry, bytes);
-  signal.throwIfAborted();
+  signal?.throwIfAborted();
   if (cache) void keep(cache, url, bytes); // nobody waits for the disk
   return bytes;
 }
@@ -162,7 +140,7 @@ async function ask(name, url, init) {
  * @param {ManifestEntry} entry
  * @param {URL} url
  * @param {OnProgress} onProgress
- * @param {AbortSignal} signal
+ * @param {AbortSignal | undefined} signal
  */
 async function download(name, entry, url, onProgress, signal) {
   const response = await ask(name, url, { signal });
@@ -182,7 +160,7 @@ async function download(name, entry, url, onProgress, signal) {
       onProgress(loaded, bytes.length);
     }
   } catch (error) {
-    signal.throwIfAborted();
+    signal?.throwIfAborted();
     if (error instanceof AssetError) throw error;
     throw new AssetError(
       `${name}: the download broke off after ${loaded} of ${bytes.length} bytes (${messageOf(error)})`,

@@ -48,6 +48,8 @@ const firstAnswers = createFirsts();
 const REST_AFTER_MS = 2000;
 /** @type {Promise<void> | undefined} when the modules are there that a start does without */
 let rest;
+/** @type {AbortController | undefined} of the load of the model that is under way */
+let load;
 
 const worker = {
   /**
@@ -151,9 +153,21 @@ const worker = {
     return readProfile();
   },
 
-  /** Stops downloads. @param {string[]} names */
-  cancel(names) {
-    for (const name of names) assets.cancel(name);
+  /**
+   * Loads the model. `cancelLoad` stops its downloads, also those that have yet to begin.
+   * @param {(...news: any[]) => void} onProgress
+   */
+  async loadModel(onProgress) {
+    load = new AbortController();
+    try {
+      return await worker.call('load_model', {}, onProgress);
+    } finally {
+      load = undefined;
+    }
+  },
+
+  cancelLoad() {
+    load?.abort();
   },
 };
 
@@ -177,7 +191,7 @@ function renewFileViewer(number) {
  * @param {(reason: string) => void} onLost
  */
 function installBridge(onLost) {
-  const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress });
+  const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress, signal: load?.signal });
   const bridge = createBridge({ fetchAsset, notes: createNotes() });
   let newest = 0;
   /** @type {Promise<import('./bridge.js').DeviceBridge> | undefined} */

@@ -85,9 +85,19 @@ export class Runtime extends EventTarget {
     };
   }
 
-  /** @param {string[]} names */
-  cancel(names) {
-    void this.#remote.cancel(names);
+  /**
+   * @param {(stage: string, loaded: number, total: number) => void} onProgress
+   * @returns {Promise<{ loaded: boolean }>} whether it was loaded, or cancelled
+   */
+  async loadModel(onProgress) {
+    await this.ready;
+    return this.#ask(this.#remote.loadModel(Comlink.proxy(onProgress)));
+  }
+
+  /** After `loadModel`, however soon. */
+  async cancelLoad() {
+    await this.ready; // as long as the load waited
+    await this.#remote.cancelLoad();
   }
 
   /** The worker's part of the start, in the page's time. @returns {Promise<import('./profile.js').Profile>} */
