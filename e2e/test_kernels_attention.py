@@ -294,18 +294,26 @@ message
 
 # The tiles that other adapters get. Compiled for a CPU, the large ones take long, the unrolled ones longest.
 _SMALL = Tile(tx=4, ty=2, rows=4, keys=16, depth4=2, value_keys=4)
+
+
+def fitting(tile):
+    """A GPU's tile that stages no more at a time than a software adapter's 32 KiB hold."""
+    small = dataclasses.replace(tile, depth4=min(tile.depth4, 4), value_keys=min(tile.value_keys, 16))
+    return dataclasses.replace(small, ty=small.ty // 2) if small.buffers == 2 else small
+
+
 TILES = {
     "small": _SMALL,
     "resident": dataclasses.replace(_SMALL, query_resident=True),
     "rows": dataclasses.replace(_SMALL, rows=8, ty=4),
     "deep": dataclasses.replace(_SMALL, depth4=8, value_keys=16),
+    "two buffers": dataclasses.replace(_SMALL, buffers=2),
+    "two buffers, resident": dataclasses.replace(_SMALL, buffers=2, query_resident=True),
+    "two buffers, deep": dataclasses.replace(_SMALL, depth4=4, value_keys=8, buffers=2),
     "wide": dataclasses.replace(_SMALL, tx=8, keys=64, value_keys=8),
     "tall": dataclasses.replace(_SMALL, tx=4, ty=16, keys=32),
-    # What GPUs choose between; some stage more at a time than a software adapter's 32 KiB hold.
-    **{
-        name: dataclasses.replace(tile, depth4=min(tile.depth4, 4), value_keys=min(tile.value_keys, 16))
-        for name, tile in CANDIDATES.items()
-    },
+    # What GPUs choose between.
+    **{name: fitting(tile) for name, tile in CANDIDATES.items()},
 }
 
 
@@ -329,9 +337,16 @@ def test_tiles_with_subgroups(check, name):
     check(*tile_cases(TILES[name], variant="subgroup"))
 
 
+@settings(EVERY_TIME, max_examples=12)
+@given(case=attention_cases("tiled"))
+def test_two_buffers_on_anything(check, case):
+    check(case | {"tile": dataclasses.asdict(TILES["two buffers"])})
+
+
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+@pytest.mark.parametrize("buffers", [1, 2])
 @pytest.mark.parametrize("resident", [False, True])
-def test_unrolled_tiles(check, variant, resident):
+def test_unrolled_tiles(check, variant, buffers, resident):
     # As on hardware, where the per-invocation arrays must be indexed by constants.
-    tile = dataclasses.replace(_SMALL, query_resident=resident)
+    tile = dataclasses.replace(_SMALL, query_resident=resident, buffers=buffers)
     check(*tile_cases(tile, variant=variant, unrolled=True, head_dim=8, value_head_dim=8, softcap=2.0))

@@ -9,7 +9,7 @@
 //## lib/tiles.wgsl has the products.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
-//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, accumulate, row_number, column_number with context
+//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
 //# set by_query = side == "query"
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 {{ half_types(dtypes) }}
@@ -139,7 +139,7 @@ fn main(
       let j = {{ "column" if by_query else "row" }};
       let ended = ends[{{ r if by_query else n }}];
       let cell = {{ r }} * SCORES + {{ n }} / 4u;
-      let product = s[cell][{{ n }} % 4u];
+      let product = s[cell][{{ n }} % 4u] * params.query_scale;
       let position = i32(i) + shift;
 //#     if masks or has_score_mod
       let masked = score(product, b, h, i, j, position, length);
@@ -164,8 +164,10 @@ fn main(
 //#   endcall
 //# endcall
 //# if not by_query
+{{ load_values(column2, DV4, "0u", "tile") }}
 {{ accumulate("sums2", "s", column2, DV4) }}
 //# endif
+{{ load_values(column, D4, "0u", "tile") }}
 {{ accumulate("sums", "dp", column, D4) }}
   }
 //# if by_query

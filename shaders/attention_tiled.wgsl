@@ -9,7 +9,7 @@
 //#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
 //# endif
 //# from "lib/query_tile.wgsl" import find_query_tile with context
-//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, products, load_values, accumulate, row_number, column_number with context
+//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, row_number, column_number with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -29,7 +29,9 @@ const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
 //# if subgroups
 {{ place_memory() }}
 //# endif
-//# if masks
+//## With two buffers what has been asked for must be used, so no tile is left out.
+//# set leaves_out = masks and BUFFERS == 1
+//# if leaves_out
 var<workgroup> tile_seen: atomic<u32>;
 var<workgroup> tile_live: u32;
 //# endif
@@ -58,6 +60,9 @@ var<workgroup> tile_live: u32;
     }
     {{ values }}[{{ r }}] = {{ combine.format(combine.format("all.x", "all.y"), combine.format("all.z", "all.w")) }};
 //#   endcall
+//#   if BUFFERS == 2
+    workgroupBarrier();
+//#   endif
 //# endif
 //# endmacro
 @compute @workgroup_size(TX, TY)
@@ -93,13 +98,17 @@ fn main(
 //# if query_resident
 {{ stage_rows("query", D4) }}
 //# endif
+//# if BUFFERS == 2
+{{ prime_lines("query", "key", query_resident) }}
+{{ prime_values("value", DV4) }}
+//# endif
 
   for (var tile = begin; tile < end; tile += BK) {
     // Where every row sees every key of the tile there is nothing to check.
     let last_key = i32(tile + BK) - 1;
     let whole = tile + BK <= end && last_key <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
-//# if masks
+//# if leaves_out
     // A tile that the mask hides from every row is not computed.
     var seen = false;
     for (var e = place; e < BQ * BK; e += WORKGROUP) {
@@ -121,9 +130,13 @@ fn main(
     }
 //# endif
 
-
 {{ products("s", "query", "key", D4, query_resident) }}
-{{ load_values("value", DV4, "0u") }}
+//# if BUFFERS == 1
+{{ load_values("value", DV4, "0u", "tile") }}
+//# endif
+//# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
+    s[{{ n }}] *= params.query_scale;
+//# endcall
 
 //# if masks or has_score_mod
 //#   call(r) each("r", ROWS, unrolled)
@@ -178,7 +191,7 @@ fn main(
 //#   endcall
 //# endcall
 
-{{ accumulate("sums", "s", "value", DV4, true) }}
+{{ accumulate("sums", "s", "value", DV4) }}
   }
 
 //# if not subgroups

@@ -360,7 +360,7 @@ def test_tiles_fit_the_adapter(memory, subgroup, software):
                 assert tile.rows % 4 == 0
                 assert tile.tx % 4 == 0
                 assert tile.keys % (4 * tile.tx) == 0
-                assert tile.keys % tile.value_keys == 0
+                assert tile.keys % (tile.buffers * tile.value_keys) == 0
                 assert tile.value_keys % tile.tx == 0
                 if subgroup:
                     # The row maximum goes through shuffles among tx neighbours.

@@ -277,6 +277,7 @@ def test_workgroup_memory_is_what_the_tile_says(shaders):
             constants["DEPTH4"],
             constants["VALUE_KEYS"],
             constants["query_resident"],
+            constants["BUFFERS"],
         )
         promised = tile.workgroup_bytes(constants["D4"], constants["DV4"])
         assert declared_bytes(shader) <= promised <= declared_bytes(shader) + 16, name

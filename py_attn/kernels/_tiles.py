@@ -25,6 +25,9 @@ class Tile:
         How many rows of values are staged at a time, a multiple of tx.
     query_resident : bool
         Whether the whole query tile stays in workgroup memory.
+    buffers : int
+        2: what comes next is staged while this is computed, for tiles that have a core to themselves; the
+        keys are then an even multiple of value_keys. For forward only.
     """
 
     tx: int
@@ -34,6 +37,7 @@ class Tile:
     depth4: int
     value_keys: int
     query_resident: bool = False
+    buffers: int = 1
 
     @property
     def queries(self) -> int:
@@ -45,12 +49,12 @@ class Tile:
         keys = 4 * self.depth4 * (self.keys // 4 + 1)
         queries = 4 * self.depth4 * (self.queries // 4 + 1)
         values = self.value_keys * wide4
-        # The values take the place of what QKᵀ needed, but for a query that stays.
+        lines = keys if self.query_resident else keys + queries
+        # Values take the place of what QKᵀ needed, with two buffers that of the second one.
+        vec4s = max(2 * values, values + lines) + lines if self.buffers == 2 else max(values, lines)
         if self.query_resident:
-            vec4s = max(keys, values) + queries * -(-d4 // self.depth4)
-        else:
-            vec4s = max(keys + queries, values)
-        vec4s += self.value_keys * (self.queries // 4 + 1)
+            vec4s += queries * -(-d4 // self.depth4)
+        vec4s += self.buffers * self.value_keys * (self.queries // 4 + 1)
         return 16 * vec4s + 16
 
     def constants(self) -> dict[str, object]:
@@ -63,6 +67,7 @@ class Tile:
             "BK": self.keys,
             "DEPTH4": self.depth4,
             "VALUE_KEYS": self.value_keys,
+            "BUFFERS": self.buffers,
             "WORKGROUP": self.tx * self.ty,
             "query_resident": self.query_resident,
         }
@@ -88,8 +93,8 @@ class Tile:
 # For head dims up to so many vec4s, the fastest first; bench/NOTES.md has the measurements.
 _HARDWARE = (
     (8, Tile(8, 16, 4, 32, 4, 16, True)),
+    (128, Tile(16, 16, 8, 128, 2, 16, buffers=2)),
     (16, Tile(16, 16, 8, 128, 4, 32)),
-    (128, Tile(16, 16, 8, 128, 2, 32)),
     (16, Tile(16, 16, 8, 64, 8, 32)),
     (128, Tile(16, 16, 8, 64, 4, 16)),
     (128, Tile(16, 16, 4, 64, 4, 16)),
@@ -104,7 +109,7 @@ _HARDWARE = (
 #: What a GPU may get, by name; :meth:`Device.tune` chooses between them and the tests run all of them.
 CANDIDATES: Mapping[str, Tile] = {
     f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}, {tile.depth4} and {tile.value_keys}"
-    f"{', resident' if tile.query_resident else ''}": tile
+    f"{', resident' if tile.query_resident else ''}{', two buffers' if tile.buffers == 2 else ''}": tile
     for _, tile in _HARDWARE
 }
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it

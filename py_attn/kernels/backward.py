@@ -222,7 +222,8 @@ class _Backward:
             sums4=sums4,
             inline=inputs.masked_one_by_one,
         )
-        tile = choose_tile(rows, heads * p.batch, [t for t in tiles if not t.query_resident])
+        plain = [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
+        tile = choose_tile(rows, heads * p.batch, plain)
         if tile is None:
             allowed = device.info.limits["maxComputeWorkgroupStorageSize"]
             raise ValueError(

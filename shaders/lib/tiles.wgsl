@@ -1,17 +1,24 @@
 //## The two products of register-tiled attention, forward and backward, all arithmetic in f32.
-//## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, WORKGROUP (see Tile in
+//## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP (see Tile in
 //## py_attn/kernels/_tiles.py) and `unrolled`.
 //##
 //## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and walks along the columns BK at a time.
 //## Invocation (tx, ty) holds the scores of its rows 4·(ty + TY·i) + 0…3 with its columns
 //## 4·(tx + TX·g) + 0…3 in registers. Operands are staged DEPTH4 vec4s of the head dim at a time with the
-//## head dim outermost, coefficients with the columns outermost, so that both products are sums of outer
-//## products of vec4s. Column 4·(tx + TX·g) + c lies in slot (4g + c)·TX + tx of coefficients and values.
+//## head dim outermost (a chunk), coefficients and values VALUE_KEYS columns at a time with the columns
+//## outermost (a part), so that both products are sums of outer products of vec4s. Column
+//## 4·(tx + TX·g) + c lies in slot (4g + c)·TX + tx of coefficients and values.
 //##
-//## What one step of staging needs is asked of memory before the step before it is computed (`staged`); lines
-//## past the last are read from the last one, as a branch would have to wait for what it reads. Products are
-//## fma. Indices are sums and products of constants, remainders and loop counters that go up by one: Tint
-//## then knows them to be within their arrays and leaves out the clamp that it puts around every other index.
+//## What a chunk or a part needs is asked of memory before the one before it is computed. With one buffer all wait for
+//## each other before and after it is staged. That is made up for by the other workgroups of a core. A tile so large
+//## that it has the core to itself takes two: a chunk or part is computed from one, by turns, while the next is staged in
+//## the other and the one after that is asked for, so that all wait once. The next tile's first ones follow the last of
+//## this tile; `prime_lines` and `prime_values` bring those of the first tile. The loops then hold two steps, one for each
+//## buffer, and ask without a condition: behind one, compilers copy what was asked for, and so wait for it.
+//##
+//## Lines past the last are read from the last one. Products are fma. Indices are sums and products of
+//## constants, remainders and loop counters that go up by one: Tint then knows them to be within their arrays
+//## and leaves out the clamp that it puts around every other index.
 //##
 //## The per-invocation arrays are indexed by constants where `unrolled`, which puts them in registers; a
 //## software adapter's compiler prefers loops.
@@ -23,34 +30,57 @@
 //# set row_pitch = BQ // 4 + 1
 //# set column_loads = (BK * DEPTH4 + WORKGROUP - 1) // WORKGROUP
 //# set row_loads = (BQ * DEPTH4 + WORKGROUP - 1) // WORKGROUP
+//# set columns_vec4s = 4 * DEPTH4 * column_pitch
+//# set rows_vec4s = 4 * DEPTH4 * row_pitch
+//# set parts = BK // VALUE_KEYS
+//## How far a step is computed before the next one is staged.
+//# set lines_before = 1
+//# set values_before = VALUE_KEYS // 4
 //##
 //## Workgroup memory: `wide4` is the widest operand of accumulate in vec4s; `resident4` is the head dim of
 //## rows that stay staged, in vec4s, or 0.
+//##
+//## stage, one buffer: lines or values | resident rows.
+//## stage, two buffers: values of even parts | values of odd parts, or lines of odd chunks | lines of even chunks |
+//## resident rows. Lines of odd chunks are done with when odd parts come, and the other way round; the first chunk of a
+//## tile is staged while the last part of the tile before is in use.
 //# macro tile_memory(wide4, resident4)
+//# set values = VALUE_KEYS * wide4
+//# set lines = columns_vec4s + (0 if resident4 else rows_vec4s)
+//# set lines_0 = [2 * values, values + lines] | max if BUFFERS == 2 else 0
+//# set resident_rows = lines_0 + lines if BUFFERS == 2 else [values, lines] | max
 //# set chunks = (resident4 + DEPTH4 - 1) // DEPTH4
-//# set rows_vec4s = 4 * DEPTH4 * row_pitch * ([chunks, 1] | max)
-//# set columns_vec4s = 4 * DEPTH4 * column_pitch
-//# set values_vec4s = VALUE_KEYS * wide4
 const SCORES = {{ BK // (4 * TX) }}u;
 // In vec4s, one more than the data, so that neighbours spread over the banks.
 const COLUMN_PITCH = {{ column_pitch }}u;
 const ROW_PITCH = {{ row_pitch }}u;
-const ROW_STAGE = {{ ([columns_vec4s, values_vec4s] | max) if resident4 else columns_vec4s }}u;
-var<workgroup> stage: array<vec4<f32>, {{ ([columns_vec4s, values_vec4s] | max) + rows_vec4s if resident4 else [columns_vec4s + rows_vec4s, values_vec4s] | max }}>;
-var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * ROW_PITCH>;
+const LINES_0 = {{ lines_0 }}u;
+const VALUES_0 = 0u;
+const WEIGHTS_0 = 0u;
+//# if BUFFERS == 2
+const LINES_1 = {{ values }}u;
+const VALUES_1 = {{ values }}u;
+const WEIGHTS_1 = VALUE_KEYS * ROW_PITCH;
+//# endif
+//# if resident4
+const RESIDENT_ROWS = {{ resident_rows }}u;
+//# endif
+var<workgroup> stage: array<vec4<f32>, {{ resident_rows + chunks * rows_vec4s }}>;
+var<workgroup> weights: array<vec4<f32>, {{ BUFFERS }}u * VALUE_KEYS * ROW_PITCH>;
 //# endmacro
 //##
 //## fn X_vec4: vec4 d of line n of an operand of `d4` vec4s.
 //# macro vec4_reader(name, d4)
 fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
-  return {{ name }}_at4(head + min(n, last) * params.{{ name }}_strides.z, params.{{ name }}_strides.w, 4u * {{ "min(d, " ~ (d4 - 1) ~ "u)" if d4 % DEPTH4 else "d" }});
+  return {{ name }}_at4(head + min(n, last) * params.{{ name }}_strides.z, params.{{ name }}_strides.w, 4u * {{ "min(d, " ~ (d4 - 1) ~ "u)" if d4 % (BUFFERS * DEPTH4) else "d" }});
 }
 //# endmacro
 //##
 //## Registers that products and accumulate share.
 //# macro tile_registers(wide4)
   var factors: array<vec4<f32>, ROWS / 4u>;
-  var staged: array<vec4<f32>, {{ [column_loads + row_loads, (VALUE_KEYS * wide4 + WORKGROUP - 1) // WORKGROUP] | max }}>;
+  var lines: array<vec4<f32>, {{ column_loads + row_loads }}>;
+  var staged: array<vec4<f32>, {{ (VALUE_KEYS * wide4 + WORKGROUP - 1) // WORKGROUP }}>;
 //# endmacro
 //##
 //## Neighbours take two vec4s of one line, then go on to the next line: line and vec4 of entry e of so many lines.
@@ -66,40 +96,38 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## Queries are scaled for the scores alone.
-//# set factor_of = {"query": " * params.query_scale"}
-//##
 //## Stages all of the rows' head dim, for products with resident rows.
 //# macro stage_rows(row, d4)
 //# set chunks = (d4 + DEPTH4 - 1) // DEPTH4
 //# call(n) each("n", row_loads * chunks, unrolled)
   let e = place + {{ n }} * WORKGROUP;
   if (e < BQ * DEPTH4 * {{ chunks }}u) {
-{{ put("ROW_STAGE", "ROW_PITCH", "BQ", row ~ "_vec4(" ~ row ~ "_head, first_row + " ~ line.format("BQ") ~ ", last_row, " ~ vec4_of_line.format("BQ") ~ ")" ~ factor_of.get(row, "")) }}
+{{ put("RESIDENT_ROWS", "ROW_PITCH", "BQ", row ~ "_vec4(" ~ row ~ "_head, first_row + " ~ line.format("BQ") ~ ", last_row, " ~ vec4_of_line.format("BQ") ~ ")") }}
   }
 //# endcall
 //# endmacro
 //##
-//# macro load_lines(row, column, depth, resident)
+//## Asks for the lines of one chunk, from vec4 `depth` on, of the tile that begins at column `first`.
+//# macro load_lines(row, column, depth, first, resident)
 //# call(n) each("n", column_loads, unrolled)
         let e = place + {{ n }} * WORKGROUP;
-        staged[{{ n }}] = {{ column }}_vec4({{ column }}_head, tile + {{ line.format("BK") }}, end - 1u, {{ depth }} + {{ vec4_of_line.format("BK") }});
+        lines[{{ n }}] = {{ column }}_vec4({{ column }}_head, {{ first }} + {{ line.format("BK") }}, end - 1u, {{ depth }} + {{ vec4_of_line.format("BK") }});
 //# endcall
 //# if not resident
 //#   call(n) each("n", row_loads, unrolled)
         let e = place + {{ n }} * WORKGROUP;
-        staged[{{ column_loads }}u + {{ n }}] = {{ row }}_vec4({{ row }}_head, first_row + {{ line.format("BQ") }}, last_row, {{ depth }} + {{ vec4_of_line.format("BQ") }});
+        lines[{{ column_loads }}u + {{ n }}] = {{ row }}_vec4({{ row }}_head, first_row + {{ line.format("BQ") }}, last_row, {{ depth }} + {{ vec4_of_line.format("BQ") }});
 //#   endcall
 //# endif
 //# endmacro
 //##
-//# macro store_lines(row, column, resident)
+//# macro store_lines(buffer, resident)
 //# call(n) each("n", column_loads, unrolled)
       let e = place + {{ n }} * WORKGROUP;
 //#   if BK * DEPTH4 % WORKGROUP
       if (e < BK * DEPTH4) {
 //#   endif
-{{ put("0u", "COLUMN_PITCH", "BK", "staged[" ~ n ~ "]" ~ factor_of.get(column, "")) }}
+{{ put("LINES_" ~ buffer, "COLUMN_PITCH", "BK", "lines[" ~ n ~ "]") }}
 //#   if BK * DEPTH4 % WORKGROUP
       }
 //#   endif
@@ -110,12 +138,51 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#     if BQ * DEPTH4 % WORKGROUP
       if (e < BQ * DEPTH4) {
 //#     endif
-{{ put("ROW_STAGE", "ROW_PITCH", "BQ", "staged[" ~ column_loads ~ "u + " ~ n ~ "]" ~ factor_of.get(row, "")) }}
+{{ put("LINES_" ~ buffer ~ " + " ~ columns_vec4s ~ "u", "ROW_PITCH", "BQ", "lines[" ~ column_loads ~ "u + " ~ n ~ "]") }}
 //#     if BQ * DEPTH4 % WORKGROUP
       }
 //#     endif
 //#   endcall
 //# endif
+//# endmacro
+//##
+//## scores += the outer products of `count` numbers of the head dim, from `begin` on in the chunk.
+//# macro multiply_lines(scores, d4, buffer, begin, count, resident)
+//# set rows_at = "RESIDENT_ROWS + 4u * DEPTH4 * chunk * ROW_PITCH" if resident else "LINES_" ~ buffer ~ " + " ~ columns_vec4s ~ "u"
+//# call(n) each("n", count, unrolled)
+      let d = {{ begin }}u + {{ n }};
+//#   if d4 % (BUFFERS * DEPTH4)
+      if (4u * DEPTH4 * chunk + d < {{ 4 * d4 }}u) {
+//#   endif
+//#   call(i) each("i", ROWS // 4, unrolled)
+      factors[{{ i }}] = stage[{{ rows_at }} + d * ROW_PITCH + {{ i }} * TY + ty];
+//#   endcall
+//#   call(g) each("g", BK // (4 * TX), unrolled)
+      let v = stage[LINES_{{ buffer }} + d * COLUMN_PITCH + {{ g }} * TX + tx];
+//#     call(r) each("r", ROWS, unrolled)
+      {{ scores }}[{{ r }} * SCORES + {{ g }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), v, {{ scores }}[{{ r }} * SCORES + {{ g }}]);
+//#     endcall
+//#   endcall
+//#   if d4 % (BUFFERS * DEPTH4)
+      }
+//#   endif
+//# endcall
+//# endmacro
+//##
+//## With two buffers, asks for what comes two steps later; behind the last step of this tile come the first of the next.
+//# macro look_ahead(step, steps)
+      let next = {{ step }} + 2u;
+      let over = next >= {{ steps }}u;
+      let ahead = select(next, next - {{ steps }}u, over);
+      let ahead_tile = select(tile, tile + BK, over);
+{{ caller("ahead", "ahead_tile") }}
+//# endmacro
+//##
+//## With two buffers, what the first tile's products expect: the first chunk staged and the second asked for.
+//# macro prime_lines(row, column, resident=False)
+{{ load_lines(row, column, "0u", "begin", resident) }}
+{{ store_lines(0, resident) }}
+{{ load_lines(row, column, "DEPTH4", "begin", resident) }}
 //# endmacro
 //##
 //## scores = rows · columnsᵀ over a head dim of `d4` vec4s.
@@ -124,104 +191,143 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
     {{ scores }}[{{ n }}] = vec4<f32>();
 //# endcall
-{{ load_lines(row, column, "0u", resident) }}
+//# if BUFFERS == 2
+//#   set pairs = (chunks + 1) // 2
+    for (var pair = 0u; pair < {{ pairs }}u; pair++) {
+//#   for buffer in (0, 1)
+      {
+      let chunk = 2u * pair + {{ buffer }}u;
+      workgroupBarrier();
+{{ multiply_lines(scores, d4, buffer, 0, lines_before, resident) }}
+{{ store_lines(1 - buffer, resident) }}
+//#     call(ahead, first) look_ahead("chunk", 2 * pairs)
+{{ load_lines(row, column, ahead ~ " * DEPTH4", first, resident) }}
+//#     endcall
+{{ multiply_lines(scores, d4, buffer, lines_before, 4 * DEPTH4 - lines_before, resident) }}
+      }
+//#   endfor
+    }
+//# else
+{{ load_lines(row, column, "0u", "tile", resident) }}
     for (var chunk = 0u; chunk < {{ chunks }}u; chunk++) {
       workgroupBarrier();
-{{ store_lines(row, column, resident) }}
+{{ store_lines(0, resident) }}
       workgroupBarrier();
-//# if chunks > 1
+//#   if chunks > 1
       if (chunk + 1u < {{ chunks }}u) {
-{{ load_lines(row, column, "(chunk + 1u) * DEPTH4", resident) }}
-      }
-//# endif
-//# call(d) each("d", 4 * DEPTH4, unrolled)
-//#   if d4 % DEPTH4
-      if (4u * DEPTH4 * chunk + {{ d }} < {{ 4 * d4 }}u) {
-//#   endif
-//#   call(i) each("i", ROWS // 4, unrolled)
-      factors[{{ i }}] = stage[ROW_STAGE + ({{ "4u * DEPTH4 * chunk + " if resident }}{{ d }}) * ROW_PITCH + {{ i }} * TY + ty];
-//#   endcall
-//#   call(g) each("g", BK // (4 * TX), unrolled)
-      let v = stage[{{ d }} * COLUMN_PITCH + {{ g }} * TX + tx];
-//#     call(r) each("r", ROWS, unrolled)
-      {{ scores }}[{{ r }} * SCORES + {{ g }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), v, {{ scores }}[{{ r }} * SCORES + {{ g }}]);
-//#     endcall
-//#   endcall
-//#   if d4 % DEPTH4
+{{ load_lines(row, column, "(chunk + 1u) * DEPTH4", "tile", resident) }}
       }
 //#   endif
-//# endcall
+{{ multiply_lines(scores, d4, 0, 0, 4 * DEPTH4, resident) }}
     }
+//# endif
 //# endmacro
 //##
-//# macro load_values(column, d4, part)
+//## Asks for the values of one part of the tile that begins at column `first`.
+//# macro load_values(column, d4, part, first)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
-        let e = place + {{ n }} * WORKGROUP;
-        let slot = {{ part }} * VALUE_KEYS + e / {{ d4 }}u;
-        let number = tile + 4u * (slot % TX + TX * (slot / (4u * TX))) + (slot / TX) % 4u;
-        staged[{{ n }}] = {{ column }}_vec4({{ column }}_head, number, end - 1u, e % {{ d4 }}u);
+//#   if WORKGROUP % d4 == 0
+        let slot = place / {{ d4 }}u + {{ n }} * {{ WORKGROUP // d4 }}u;
+        let d = place % {{ d4 }}u;
+//#   else
+        let slot = (place + {{ n }} * WORKGROUP) / {{ d4 }}u;
+        let d = (place + {{ n }} * WORKGROUP) % {{ d4 }}u;
+//#   endif
+        let coefficient = {{ part }} * (VALUE_KEYS / TX) + slot / TX;
+        let number = {{ first }} + 4u * (slot % TX) + 4u * TX * (coefficient / 4u) + coefficient % 4u;
+        staged[{{ n }}] = {{ column }}_vec4({{ column }}_head, number, end - 1u, d);
 //# endcall
 //# endmacro
 //##
-//# macro store_values(d4)
+//# macro store_values(d4, buffer)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
       let e = place + {{ n }} * WORKGROUP;
 //#   if VALUE_KEYS * d4 % WORKGROUP
       if (e < VALUE_KEYS * {{ d4 }}u) {
 //#   endif
-        stage[e] = staged[{{ n }}];
+        stage[VALUES_{{ buffer }} + e] = staged[{{ n }}];
 //#   if VALUE_KEYS * d4 % WORKGROUP
       }
 //#   endif
 //# endcall
 //# endmacro
 //##
-//## The coefficients of one part's columns. Their index must be constant, so every part has its own branch.
-//# macro store_weights(coefficients)
-//# call(p) each("p", BK // VALUE_KEYS, unrolled)
-      if (part == {{ p }}) {
+//## The coefficients of the columns of `part`, one of `choice`. Their index must be constant, so every part has its own branch.
+//# macro store_weights(coefficients, part, choice, buffer)
+//# for p in choice
+      if ({{ part }} == {{ p }}u) {
 //#   call(n) each("n", VALUE_KEYS // TX, unrolled)
 //#     call(i) each("i", ROWS // 4, unrolled)
-        let number = {{ p }} * (VALUE_KEYS / TX) + {{ n }};
+        let number = {{ p }}u * (VALUE_KEYS / TX) + {{ n }};
         let at = 4u * {{ i }} * SCORES + number / 4u;
         let c = number % 4u;
-        weights[({{ n }} * TX + tx) * ROW_PITCH + {{ i }} * TY + ty] = vec4<f32>(
+        weights[WEIGHTS_{{ buffer }} + ({{ n }} * TX + tx) * ROW_PITCH + {{ i }} * TY + ty] = vec4<f32>(
           {{ coefficients }}[at][c], {{ coefficients }}[at + SCORES][c],
           {{ coefficients }}[at + 2u * SCORES][c], {{ coefficients }}[at + 3u * SCORES][c]);
 //#     endcall
 //#   endcall
       }
-//# endcall
+//# endfor
 //# endmacro
 //##
-//## sums += coefficients · columns, with `d4` vec4s each; `loaded`: load_values(column, d4, "0u") has been called.
-//# macro accumulate(sums, coefficients, column, d4, loaded=False)
+//## sums += the outer products of `count` columns, from `begin` on in the part.
+//# macro multiply_values(sums, d4, buffer, begin, count)
 //# set across = (d4 + TX - 1) // TX
-//# if not loaded
-{{ load_values(column, d4, "0u") }}
-//# endif
-    for (var part = 0u; part < {{ BK // VALUE_KEYS }}u; part++) {
-      workgroupBarrier();
-{{ store_weights(coefficients) }}
-{{ store_values(d4) }}
-      workgroupBarrier();
-//# if BK > VALUE_KEYS
-      if (part + 1u < {{ BK // VALUE_KEYS }}u) {
-{{ load_values(column, d4, "(part + 1u)") }}
-      }
-//# endif
-//# call(k) each("k", VALUE_KEYS, unrolled)
+//# call(n) each("n", count, unrolled)
+      let k = {{ begin }}u + {{ n }};
 //#   call(i) each("i", ROWS // 4, unrolled)
-      factors[{{ i }}] = weights[{{ k }} * ROW_PITCH + {{ i }} * TY + ty];
+      factors[{{ i }}] = weights[WEIGHTS_{{ buffer }} + k * ROW_PITCH + {{ i }} * TY + ty];
 //#   endcall
 //#   call(o) each("o", across, unrolled)
-      let v = stage[{{ k }} * {{ d4 }}u + {{ o }} * TX + tx];
+      let v = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * TX + tx];
 //#     call(r) each("r", ROWS, unrolled)
       {{ sums }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), v, {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]);
 //#     endcall
 //#   endcall
 //# endcall
+//# endmacro
+//##
+//## With two buffers, what the first tile's accumulate expects: the first part staged and the second asked for.
+//# macro prime_values(column, d4)
+{{ load_values(column, d4, "0u", "begin") }}
+{{ store_values(d4, 0) }}
+{{ load_values(column, d4, "1u", "begin") }}
+//# endmacro
+//##
+//## sums += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
+//## load_values(column, d4, "0u", "tile").
+//# macro accumulate(sums, coefficients, column, d4)
+//# if BUFFERS == 2
+{{ store_weights(coefficients, "0u", (0,), 0) }}
+    for (var pair = 0u; pair < {{ parts // 2 }}u; pair++) {
+//#   for buffer in (0, 1)
+      {
+      let part = 2u * pair + {{ buffer }}u;
+      workgroupBarrier();
+{{ multiply_values(sums, d4, buffer, 0, values_before) }}
+{{ store_weights(coefficients, "part + 1u", range(1 + buffer, parts, 2), 1 - buffer) }}
+{{ store_values(d4, 1 - buffer) }}
+//#     call(ahead, first) look_ahead("part", parts)
+{{ load_values(column, d4, ahead, first) }}
+//#     endcall
+{{ multiply_values(sums, d4, buffer, values_before, VALUE_KEYS - values_before) }}
+      }
+//#   endfor
     }
+//# else
+    for (var part = 0u; part < {{ parts }}u; part++) {
+      workgroupBarrier();
+{{ store_weights(coefficients, "part", range(parts), 0) }}
+{{ store_values(d4, 0) }}
+      workgroupBarrier();
+//#   if parts > 1
+      if (part + 1u < {{ parts }}u) {
+{{ load_values(column, d4, "(part + 1u)", "tile") }}
+      }
+//#   endif
+{{ multiply_values(sums, d4, 0, 0, VALUE_KEYS) }}
+    }
+//# endif
 //# endmacro
 //##
 //## The numbers in its tile of an invocation's row and column {0}.
