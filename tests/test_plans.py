@@ -358,6 +358,7 @@ def test_tiles_fit_the_adapter(memory, subgroup, software):
                 assert tile.tx * tile.ty <= limits["maxComputeInvocationsPerWorkgroup"]
                 # What lib/tiles.wgsl stands on.
                 assert tile.rows % 4 == 0
+                assert tile.depth4 % 2 == 0
                 assert tile.tx % 4 == 0
                 assert tile.keys % (4 * tile.tx) == 0
                 assert tile.keys % (tile.buffers * tile.value_keys) == 0

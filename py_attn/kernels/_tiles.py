@@ -20,7 +20,7 @@ class Tile:
     keys : int
         Keys of a tile, a multiple of 4·tx.
     depth4 : int
-        How many vec4s of the head dim are staged at a time.
+        How many vec4s of the head dim are staged at a time, an even number.
     value_keys : int
         How many rows of values are staged at a time, a multiple of tx.
     query_resident : bool
