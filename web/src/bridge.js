@@ -401,7 +401,7 @@ export class DeviceBridge {
   #encode(pass, { pipeline, bindings, offset, size, grid }) {
     pass.setPipeline(pipeline.pipeline);
     pass.setBindGroup(0, bindings);
-    pass.setBindGroup(1, this.#bindings.params(size), [offset]);
+    pass.setBindGroup(1, this.#bindings.params(offset, size));
     pass.dispatchWorkgroups(...grid);
   }
 

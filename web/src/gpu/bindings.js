@@ -1,13 +1,17 @@
-/** What a dispatch is bound to: group 0 holds its storage buffers, group 1 its params at a dynamic offset. */
+/**
+ * What a dispatch is bound to: group 0 holds its storage buffers, group 1 its params. These lie in one buffer, and every
+ * offset has a group of its own: with a dynamic offset the largest prefill tile took 3% longer.
+ */
 
 const MOST_BIND_GROUPS = 512;
+const MOST_PARAMS_GROUPS = 4096;
 
 export class Bindings {
   /** @type {Map<string, { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }>} */
   #layouts = new Map();
   /** @type {Map<string, GPUBindGroup>} by layout and buffers: calls in a row mostly have the same */
   #bindGroups = new Map();
-  /** @type {Map<number, GPUBindGroup>} */
+  /** @type {Map<string, GPUBindGroup>} by offset and size */
   #paramsGroups = new Map();
   #device;
   #errors;
@@ -26,9 +30,7 @@ export class Bindings {
     this.#buffer = buffer;
     this.#paramsLayout = device.createBindGroupLayout({
       label: 'params',
-      entries: [
-        { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
-      ],
+      entries: [{ binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform' } }],
     });
     this.#params = this.#createParams(1 << 14);
   }
@@ -79,15 +81,17 @@ export class Bindings {
     this.#bindGroups.clear();
   }
 
-  /** The params of a dispatch that takes `size` bytes of them, bound. @param {number} size */
-  params(size) {
-    let group = this.#paramsGroups.get(size);
+  /** A dispatch's params, bound. @param {number} offset @param {number} size in bytes */
+  params(offset, size) {
+    const key = `${offset} ${size}`;
+    let group = this.#paramsGroups.get(key);
     if (!group) {
       group = this.#device.createBindGroup({
         layout: this.#paramsLayout,
-        entries: [{ binding: 0, resource: { buffer: this.#params, size } }],
+        entries: [{ binding: 0, resource: { buffer: this.#params, offset, size } }],
       });
-      this.#paramsGroups.set(size, group);
+      if (this.#paramsGroups.size === MOST_PARAMS_GROUPS) this.#paramsGroups.clear();
+      this.#paramsGroups.set(key, group);
     }
     return group;
   }
