@@ -114,6 +114,7 @@ export function mountInput(element, store, actions) {
     const tell = (/** @type {string} */ stage, /** @type {number} */ loaded, /** @type {number} */ total) => {
       if (stage === 'vocabulary') return; // a blink beside the weights
       bar.value = total ? loaded / total : 0;
+      cancel.disabled = stage === 'upload'; // from here on it is a moment
       loadingText.textContent =
         stage === 'upload'
           ? `Uploading MiniLM · ${formatBytes(loaded)} of ${formatBytes(total)}`
