@@ -223,7 +223,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//## Asks for the values of one part of the tile that begins at column `first`.
+//## Asks for the values of one part of the tile that begins at column `first`. What differs between invocations is kept
+//## apart from the part, so that little is left to compute once a part.
 //# macro load_values(column, d4, part, first)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
 //#   if WORKGROUP % d4 == 0
