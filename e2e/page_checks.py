@@ -210,6 +210,25 @@ def tile_forced(tile, unrolled):
 
 
 @contextlib.contextmanager
+def last_tiles_cut(cut):
+    """The last tiles in pieces as on a GPU: ``cut`` is how many of them, and the steps of a piece."""
+    if cut is None:
+        yield
+        return
+
+    def cut_of(tiles, keys, tile, wide4):
+        pieces = -(-keys // (cut[1] * tile.keys))
+        return _tiles.Cut(min(cut[0], tiles), pieces, cut[1] * tile.keys) if pieces else None
+
+    with (
+        mock.patch.object(attention_module, "cut_of", cut_of),
+        # Plans are kept by what a call looks like, which is the same without the cut.
+        mock.patch.object(pa.Device, "known", return_value=None),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def poisoned(device):
     device.poison_outputs = True
     try:
@@ -233,7 +252,8 @@ def half_weights_error(inputs, exact, keywords):
 async def check_attention(case):
     """One call of `pa.attention`: the ratios of output and LSE, and the variant that ran."""
     device = pa.default_device()
-    with poisoned(device), tile_forced(case.get("tile"), case.get("unrolled")):
+    forced = tile_forced(case.get("tile"), case.get("unrolled"))
+    with poisoned(device), forced, last_tiles_cut(case.get("cut")):
         inputs = Inputs(device, case)
         asked = {**inputs.shared, **inputs.kernel, "variant": case.get("variant", "auto")}
         out, lse = pa.attention(*inputs.tensors, **asked, return_lse=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from e2e.kernel_cases import (
     FLOATS,
@@ -341,6 +342,45 @@ def test_tiles_with_subgroups(check, name):
 @given(case=attention_cases("tiled"))
 def test_two_buffers_on_anything(check, case):
     check(case | {"tile": dataclasses.asdict(TILES["two buffers"])})
+
+
+# Whole tiles before those that are cut or none, pieces that end within the keys or begin behind them.
+CUTS = [(1, 1), (2, 3), (5, 2), (100, 1), (100, 4)]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"dtypes": dtypes("float16"), "layout": "BSHD", "head_dim": 20, "value_head_dim": 37},
+        {"sinks": "float32", "softcap": 3.0, "queries": 33},
+        {"batch": 3, "kv_lengths": [150, 0, 21], "lengths_as": "int32", "scale": -0.4},
+        {
+            "sinks": "bfloat16",
+            "batch": 2,
+            "kv_lengths": [1, 149],
+            "dtypes": dtypes("bfloat16"),
+            "kv_heads": 1,
+        },
+    ],
+)
+def test_tiles_in_pieces(check, cut, changes):
+    common = {"queries": 70, "keys": 150, "head_dim": 36, "value_head_dim": 36, "without_lse": True}
+    tile = dataclasses.asdict(TILES["two buffers"])
+    check(
+        *(
+            attention_case(**{**common, **changes}, variant=variant, tile=tile, cut=cut)
+            for variant in ("tiled", "subgroup")
+        )
+    )
+
+
+@settings(EVERY_TIME, max_examples=20)
+@given(case=attention_cases("tiled"), cut=st.tuples(st.integers(1, 9), st.integers(1, 4)))
+def test_pieces_of_anything(check, case, cut):
+    case |= {"causal": False, "window": None, "mask": None}
+    check(case | {"tile": dataclasses.asdict(TILES["two buffers"]), "cut": cut})
 
 
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])

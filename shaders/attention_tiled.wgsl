@@ -200,6 +200,19 @@ fn main(
 {{ across_row("total", "sum") }}
 //# call(r) each("r", ROWS, unrolled)
   let i = first_row + {{ row_number.format(r) }};
+//#   if in_pieces
+  if (is_piece) {
+    let row = ((slot * params.pieces + piece) * BQ + {{ row_number.format(r) }}) * (DV4 + 1u);
+//#     call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
+    if ({{ o }} * TX + tx < DV4) {
+      pieces[row + {{ o }} * TX + tx] = sums[{{ r }} * COLUMNS + {{ o }}];
+    }
+//#     endcall
+    if (tx == 0u) {
+      pieces[row + DV4] = vec4<f32>(top[{{ r }}], total[{{ r }}], 0.0, 0.0);
+    }
+  } else
+//#   endif
   if (i <= last_row) {
     let end_of_row = row_end(h, top[{{ r }}], total[{{ r }}]);
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));

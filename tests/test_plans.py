@@ -1,6 +1,8 @@
 """What the attention kernels would dispatch: params, bindings, workgroups. On a recording bridge."""
 
 import asyncio
+import dataclasses
+import heapq
 import math
 
 import numpy as np
@@ -12,7 +14,7 @@ import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels import attention as attention_module
 from py_attn.kernels._decode_layout import choose_splits, walk_of_splits
-from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels._tiles import CANDIDATES, Tile, choose_tile, cut_of, tiles_for
 from tests.recording_bridge import LIMITS, RecordingBridge
 
 UNBOUNDED = 1 << 30
@@ -383,9 +385,81 @@ def test_tiles_follow_the_rows_and_the_heads():
     assert choose_tile(1, 1000, []) is None
 
 
+_LARGE = next(tile for tile in CANDIDATES.values() if tile.buffers == 2)
+
+
+def makespan(tiles, keys, tile, cut, cores=132):
+    """Steps until all is done, each core taking the next workgroup when it is done with one."""
+    steps = -(-keys // tile.keys)
+    work = [steps] * tiles
+    if cut:
+        long = cut.keys // tile.keys
+        short = steps - long * (cut.pieces - 1)
+        work[tiles - cut.tiles :] = [long] * (cut.tiles * (cut.pieces - 1)) + [short] * cut.tiles
+    busy = [0] * cores
+    for n in work:
+        heapq.heapreplace(busy, busy[0] + n)
+    return max(busy)
+
+
+@given(st.integers(1, 1000), st.integers(1, 20_000))
+def test_a_cut_saves_steps_and_loses_no_key(tiles, keys):
+    cut = cut_of(tiles, keys, _LARGE, 32)
+    steps = -(-keys // _LARGE.keys)
+    if cut:
+        assert 1 <= cut.tiles <= min(tiles, 131)
+        assert cut.keys % _LARGE.keys == 0
+        assert (cut.pieces - 1) * cut.keys < keys <= cut.pieces * cut.keys
+        whole = makespan(tiles, keys, _LARGE, None)
+        assert makespan(tiles, keys, _LARGE, cut) <= whole - 2
+        # No more pieces than a few for each core, so that they take little memory.
+        assert cut.tiles * cut.pieces <= 2 * 132
+    elif tiles % 132 and steps > 3:
+        # Nearly a full round, or as good as none.
+        assert tiles % 132 * steps > 132 * (steps - 2) or steps * (tiles % 132) < 132
+
+
+def test_what_is_not_cut():
+    assert cut_of(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
+    # Two of them share a core at this head dim, so these have no last round.
+    assert cut_of(512, 4096, _LARGE, 16) is None
+    assert cut_of(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
+    assert cut_of(132, 4096, _LARGE, 32) is None
+    assert cut_of(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None
+    assert cut_of(512, 128, _LARGE, 32) is None
+    assert cut_of(0, 4096, _LARGE, 32) is None
+
+
+def test_pieces_are_joined():
+    room = {"maxComputeWorkgroupStorageSize": 48 << 10}
+    bridge = RecordingBridge(software=False, subgroup_size=32, features=("subgroup_id",), **room)
+    device = device_on(bridge)
+    query, key = device.empty((1, 12, 2000, 128)), device.empty((1, 12, 2100, 128))
+    kept = pa.attention(query, key, key, return_lse=True)
+    pa.attention(query, key, key, causal=True)
+    pa.attention(query, key, key, window=500)
+    device.flush()
+    assert [tensor.shape for tensor in kept] == [(1, 12, 2000, 128), (1, 12, 2000)]
+    tiled, join, *rest = [launch for program in bridge.programs for launch in program]
+    assert [launch.label for launch in (tiled, join)] == ["attention/subgroup", "attention_join/float32"]
+    assert ["join" in launch.label for launch in rest] == [False, False]
+    tiles, cut = 12 * 16, cut_of(12 * 16, 2100, _LARGE, 32)
+    assert tiled.workgroups[0] == tiles + cut.tiles * (cut.pieces - 1)
+    assert tiled.buffers[-1][0] == join.buffers[0][0]
+    assert tiled.buffers[-1][2] == cut.tiles * cut.pieces * 128 * 33 * 16
+    assert [b[0] for b in join.buffers[1:]] == [b[0] for b in tiled.buffers[3:5]]
+
+
+def test_few_rows_take_large_tiles_where_these_can_be_cut():
+    tiles = tiles_for(16, 16, LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10})
+    assert choose_tile(1024, 12, tiles).queries == 64
+    assert choose_tile(1024, 12, tiles, cut_keys=1024, wide4=16).queries == 128
+    assert choose_tile(128, 12, tiles, cut_keys=1024, wide4=16).queries < 128
+
+
 def test_a_forced_tile_is_what_runs(device, inputs, monkeypatch):
     tile = Tile(4, 2, 4, 16, 2, 4, True)
-    monkeypatch.setattr(attention_module, "choose_tile", lambda *_: tile)
+    monkeypatch.setattr(attention_module, "choose_tile", lambda *_, **__: tile)
     shader, params, workgroups, _ = attention_plan(device, *inputs, variant="tiled")
     assert shader.constants["BQ"] == 8
     assert params["tiles"] == 1

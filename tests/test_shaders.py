@@ -87,6 +87,17 @@ def options_of_attention():
         yield {"shape": {"queries": queries}}
 
 
+def cut_attention(device):
+    """Shapes whose last tiles are computed in pieces where tiles are large, and joined."""
+    shape = {"batch": 1, "heads": 12, "kv_heads": 12, "queries": 2000, "keys": 2000, "dim": 64}
+    for kind in FLOATS:
+        for return_lse in (False, True):
+            sized = {"shape": {**shape, "value_dim": 63}, "dtypes": (kind,) * 3}
+            attention_shaders(device, "subgroup", **sized, return_lse=return_lse)
+            sinks = device.empty((12,), kind)
+            attention_shaders(device, "tiled", **sized, return_lse=return_lse, sinks=sinks)
+
+
 def every_tile():
     """What `choose_tile` may return on some adapter, and the same with the query kept in workgroup memory."""
     for tile in (*_tiles.CANDIDATES.values(), *_tiles.SOFTWARE):
@@ -119,6 +130,7 @@ def render_everything():
             device = device_on(RecordingBridge(**ADAPTERS[name]))
             for calls in shader_calls.ALL:
                 calls(device)
+        cut_attention(device)
         for tile in dict.fromkeys(every_tile()):
             with mock.patch.object(attention_module, "choose_tile", return_value=tile):
                 attention_shaders(device, "tiled" if tile.tx == 8 else "subgroup", mask="bool", lengths=True)

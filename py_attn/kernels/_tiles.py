@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,12 @@ _LIMITS = (
 _MAX_REGISTERS = 40
 # Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
 _BUSY_WORKGROUPS = 128
+# WebGPU does not tell how many cores there are. With fewer a cut (see cut_of) gains less and costs as little.
+_CORES = 132
+# Steps of BK keys that it must save, for what it takes to write pieces and to join them.
+_WORTH = 2
+# Registers for scores and outputs, in vec4s, up to which two of the largest tiles share a core.
+_SHARING = 24
 
 
 def tiles_for(
@@ -187,7 +194,60 @@ def _tiles_for(
     return [tile for tile in fitting if tile.registers(scores, sums4) <= _MAX_REGISTERS] or fitting[-1:]
 
 
-def choose_tile(rows: int, heads: int, tiles: Sequence[Tile]) -> Tile | None:
+class Cut(NamedTuple):
+    """Which tiles are computed in pieces.
+
+    Attributes
+    ----------
+    tiles : int
+        So many, the last ones to begin.
+    pieces : int
+        Of each of them, one workgroup each.
+    keys : int
+        Of each piece but the last, which has what is left.
+    """
+
+    tiles: int
+    pieces: int
+    keys: int
+
+
+@functools.lru_cache(maxsize=512)
+def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
+    """How the last round of workgroups is cut along the keys, or None where that is not worth it.
+
+    Tiles that have a core to themselves run in rounds, and a last round that does not fill the GPU takes as
+    long as the others. In pieces, which are joined afterwards, it takes as long as its share of the work, as
+    in Stream-K (Osama et al., arXiv 2301.03598).
+
+    Parameters
+    ----------
+    tiles : int
+        Of all heads.
+    keys : int
+        That each of them walks along.
+    tile : Tile
+    wide4 : int
+        The values' head dim in vec4s.
+    """
+    share = tile.registers(1, (wide4,)) <= _SHARING
+    if tile.buffers == 1 or (share and tiles >= 2 * _CORES):
+        return None
+    last_round = tiles % _CORES
+    steps = -(-keys // tile.keys)
+    shortest = max(1, -(-last_round * steps // _CORES))
+    for longest in range(shortest, steps - _WORTH + 1):
+        pieces = -(-steps // longest)
+        short = steps - (pieces - 1) * longest
+        # A core for each long piece; the others take short ones, one after the other.
+        if last_round * (pieces - 1) + -(-last_round // (longest // short)) <= _CORES:
+            return Cut(last_round, pieces, longest * tile.keys) if last_round else None
+    return None
+
+
+def choose_tile(
+    rows: int, heads: int, tiles: Sequence[Tile], *, cut_keys: int = 0, wide4: int = 0
+) -> Tile | None:
     """The first of ``tiles`` that is not taller than the rows and keeps a GPU busy, or None if there is none.
 
     Parameters
@@ -198,9 +258,15 @@ def choose_tile(rows: int, heads: int, tiles: Sequence[Tile]) -> Tile | None:
         Heads in all batch elements.
     tiles : sequence of Tile
         From :func:`tiles_for`.
+    cut_keys, wide4 : int
+        Where tiles may be cut, the arguments of :func:`cut_of`.
     """
     for tile in tiles:
-        too_few = tile.queries > 32 and heads * -(-rows // tile.queries) < _BUSY_WORKGROUPS
+        workgroups = heads * -(-rows // tile.queries)
+        cut = cut_of(workgroups, cut_keys, tile, wide4) if cut_keys else None
+        if cut:
+            workgroups += cut.tiles * (cut.pieces - 1)
+        too_few = tile.queries > 32 and workgroups < _BUSY_WORKGROUPS
         if not tile.too_tall(rows) and not too_few:
             return tile
     return tiles[-1] if tiles else None

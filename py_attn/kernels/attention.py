@@ -22,11 +22,12 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
+from py_attn.kernels._join import CUT_PARAMS, PIECES, cut_params, empty_pieces, plan_join
 from py_attn.kernels._matrix import ENABLE, MatrixTile, bindings, layouts, matrix_tile, missing
 from py_attn.kernels._mods import MOD_PARAMS, mod_params
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
-from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels._tiles import Cut, Tile, choose_tile, cut_of, tiles_for
 from py_attn.kernels._tuning import tuned
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
@@ -40,6 +41,7 @@ _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
     **SINK_PARAMS,
+    **CUT_PARAMS,
     value_strides="vec4<u32>",
     out_strides="vec4<u32>",
     value_first="u32",
@@ -191,17 +193,18 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
         return str(variant), None
     d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
     inline = inputs.masked_one_by_one
+    sizes = {"cut_keys": p.keys if _may_cut(inputs) else 0, "wide4": dv4}
     if variant in ("subgroup", "auto"):
         if info.subgroup_min_size >= 4:
             tiles = tiles_for(d4, dv4, info.limits, info.subgroup_min_size, info.software, inline=inline)
-            tile = choose_tile(p.queries, p.batch * p.heads, tiles)
+            tile = choose_tile(p.queries, p.batch * p.heads, tiles, **sizes)
             if tile:
                 return "subgroup", tile
         if variant == "subgroup":
             missing = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
             raise ValueError(f"variant: subgroup needs {missing}, which {info} lacks")
     tiles = tiles_for(d4, dv4, info.limits, 0, info.software, inline=inline)
-    tile = choose_tile(p.queries, p.batch * p.heads, tiles)
+    tile = choose_tile(p.queries, p.batch * p.heads, tiles, **sizes)
     if tile:
         return "tiled", tile
     if variant == "tiled":
@@ -213,11 +216,20 @@ def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
     return "naive", None
 
 
+def _may_cut(inputs: Inputs) -> bool:
+    """Whether all tiles walk along all keys."""
+    m = inputs.problem.masking
+    unmasked = m.window_left is None and m.window_right is None and not inputs.masked_one_by_one
+    return unmasked and not inputs.packing
+
+
 class Plan(NamedTuple):
-    """What is dispatched, and the rows of its tiles."""
+    """What is dispatched, the rows of its tiles, which of these are cut, and what joins their pieces."""
 
     launch: Launch
     tile_rows: int
+    cut: Cut | None
+    join: Launch | None
 
 
 def _dispatch(
@@ -239,7 +251,14 @@ def _dispatch(
     buffers.append(device.bind(out, "out"))
     if lse is not None:
         buffers.append(device.bind(lse, "lse"))
+    if plan.cut is None or plan.join is None:
+        plan.launch.record(device, buffers)
+        return
+    outputs = buffers[len(inputs.tensors()) :]
+    pieces = empty_pieces(device, plan.cut, plan.tile_rows, inputs.problem.value_head_dim)
+    buffers.append(device.bind(pieces, "pieces"))
     plan.launch.record(device, buffers)
+    plan.join.record(device, [buffers[-1], *outputs])
 
 
 def _plan(
@@ -262,25 +281,33 @@ def _plan(
         workgroups = tiles * problem.heads * problem.batch
     else:
         tiles, workgroups = 0, -(-rows // tile_rows)
+    cut = join = None
+    if isinstance(tile, Tile) and _may_cut(inputs):
+        cut = cut_of(workgroups, problem.keys, tile, pad4(problem.value_head_dim) // 4)
     params = _PARAMS.pack(
         **score_params(inputs, firsts),
         **mod_params(inputs.mods, firsts),
         **sink_params(inputs.sinks, firsts.get("sinks", 0)),
+        **cut_params(cut, workgroups),
         value_strides=inputs.value.strides,
         out_strides=operand("out", out).strides,
         value_first=firsts["value"],
         rows=rows,
         tiles=tiles,
     )
-    shader = attention_shader(inputs, variant, tile, return_lse)
-    return Plan(Launch(shader, params, inputs.device.grid(workgroups, "query")), tile_rows)
+    if cut and isinstance(tile, Tile):
+        join = plan_join(inputs, cut, tile, tiles, out, firsts.get("sinks", 0), return_lse=return_lse)
+        workgroups += cut.tiles * (cut.pieces - 1)
+    shader = attention_shader(inputs, variant, tile, return_lse, in_pieces=cut is not None)
+    return Plan(Launch(shader, params, inputs.device.grid(workgroups, "query")), tile_rows, cut, join)
 
 
 def attention_shader(
-    inputs: Inputs, variant: str, tile: Tile | MatrixTile | None, return_lse: bool
+    inputs: Inputs, variant: str, tile: Tile | MatrixTile | None, return_lse: bool, *, in_pieces: bool = False
 ) -> Shader:
     """The shader of one call, rendered once for each set of constants."""
     constants = inputs.constants()
+    constants["in_pieces"] = in_pieces
     constants["DV"] = inputs.problem.value_head_dim
     constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
     constants["return_lse"] = return_lse
@@ -315,6 +342,8 @@ def _render(
     outputs.append(Binding("out", output_type(values["query_dtype"]), writes=True))
     if values["return_lse"]:
         outputs.append(Binding("lse", "f32", writes=True))
+    if values["in_pieces"]:
+        outputs.append(PIECES)
     return render(
         f"attention_{variant if variant in ('naive', 'rows', 'matrix') else 'tiled'}.wgsl",
         "attention",

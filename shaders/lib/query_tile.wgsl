@@ -1,11 +1,24 @@
 //## Which rows a workgroup has: a tile of the queries of one head of one sequence. Import with context: needs
-//## `varlen`, BQ and lib/sequences.wgsl.
+//## `varlen`, BQ and lib/sequences.wgsl, and `in_pieces`: whether the last tiles are cut along the keys (cut_of in
+//## py_attn/kernels/_tiles.py).
 //##
 //## Leaves where there is no work for the workgroup. Declares h, b and the sequence `at`; the tile's first_row and
 //## last_row, counted in the sequence, and their positions among its keys; the keys begin … end - 1 that any of
 //## them may see; and where in their buffers the head's query, key and value begin.
 //# macro find_query_tile()
+//# if in_pieces
+  // Whole tiles, then the first pieces of those that are cut, then their second ones.
+  let turn = workgroup.x + workgroup.y * workgroups.x;
+  let is_piece = turn >= params.whole;
+  let slot = select(0u, (turn - params.whole) % params.cut, is_piece);
+  let piece = select(0u, (turn - params.whole) / params.cut, is_piece);
+  if (piece >= params.pieces) {
+    return;
+  }
+  let work = min(turn, params.whole) + slot;
+//# else
   let work = workgroup.x + workgroup.y * workgroups.x;
+//# endif
 //# if varlen
   let at = sequence_of(work % params.tiles);
   let b = at.b;
@@ -31,8 +44,13 @@
   let last_row = min(first_row + BQ, at.queries) - 1u;
   let first_position = i32(first_row) + shift;
   let last_position = i32(last_row) + shift;
+//# if in_pieces
+  let begin = piece * params.piece_keys;
+  let end = min(u32(length), begin + select(u32(length), params.piece_keys, is_piece));
+//# else
   let begin = u32(max(0, first_position - params.window_left));
   let end = u32(max(0, min(length, last_position + params.window_right + 1)));
+//# endif
 
   let kv_head = h / params.group;
   let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));

@@ -33,9 +33,11 @@
 //# set columns_vec4s = 4 * DEPTH4 * column_pitch
 //# set rows_vec4s = 4 * DEPTH4 * row_pitch
 //# set parts = BK // VALUE_KEYS
-//## How far a step is computed before the next one is staged.
+//## How far a step is computed before the next one is staged. Compilers ask memory where they like, and how long before
+//## what came is needed depends on this; these were the best on the H200 (bench/NOTES.md).
 //# set lines_before = 1
-//# set values_before = VALUE_KEYS // 4
+//# set values_before = VALUE_KEYS * 3 // 8
+//# set values_before_of_128 = VALUE_KEYS * 5 // 8
 //##
 //## Workgroup memory: `wide4` is the widest operand of accumulate in vec4s; `resident4` is the head dim of
 //## rows that stay staged, in vec4s, or 0.
@@ -79,6 +81,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## Registers that products and accumulate share.
 //# macro tile_registers(wide4)
   var factors: array<vec4<f32>, ROWS / 4u>;
+  var columns: array<vec4<f32>, {{ [BK // (4 * TX), (wide4 + TX - 1) // TX] | max }}>;
   var lines: array<vec4<f32>, {{ column_loads + row_loads }}>;
   var staged: array<vec4<f32>, {{ (VALUE_KEYS * wide4 + WORKGROUP - 1) // WORKGROUP }}>;
 //# endmacro
@@ -146,6 +149,25 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
+//## sums += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products backwards: the product
+//## before then had the same column, and GPUs that keep an operand read two registers instead of three, in one cycle
+//## instead of two (bench/NOTES.md).
+//# macro add_outer_product(sums, across)
+//# call(o) each("o", across, unrolled)
+//#   if unrolled
+//#     for r in range(ROWS)
+//#       for c in ((3, 2, 1, 0) if r % 2 else (0, 1, 2, 3))
+      {{ sums }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ sums }}[{{ r * across }}u + {{ o }}][{{ c }}]);
+//#       endfor
+//#     endfor
+//#   else
+//#     call(r) each("r", ROWS, unrolled)
+      {{ sums }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), columns[{{ o }}], {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]);
+//#     endcall
+//#   endif
+//# endcall
+//# endmacro
+//##
 //## scores += the outer products of `count` numbers of the head dim, from `begin` on in the chunk.
 //# macro multiply_lines(scores, d4, buffer, begin, count, resident)
 //# set rows_at = "RESIDENT_ROWS + 4u * DEPTH4 * chunk * ROW_PITCH" if resident else "LINES_" ~ buffer ~ " + " ~ columns_vec4s ~ "u"
@@ -158,11 +180,9 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       factors[{{ i }}] = stage[{{ rows_at }} + d * ROW_PITCH + {{ i }} * TY + ty];
 //#   endcall
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-      let v = stage[LINES_{{ buffer }} + d * COLUMN_PITCH + {{ g }} * TX + tx];
-//#     call(r) each("r", ROWS, unrolled)
-      {{ scores }}[{{ r }} * SCORES + {{ g }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), v, {{ scores }}[{{ r }} * SCORES + {{ g }}]);
-//#     endcall
+      columns[{{ g }}] = stage[LINES_{{ buffer }} + d * COLUMN_PITCH + {{ g }} * TX + tx];
 //#   endcall
+{{ add_outer_product(scores, BK // (4 * TX)) }}
 //#   if d4 % (BUFFERS * DEPTH4)
       }
 //#   endif
@@ -280,11 +300,9 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       factors[{{ i }}] = weights[WEIGHTS_{{ buffer }} + k * ROW_PITCH + {{ i }} * TY + ty];
 //#   endcall
 //#   call(o) each("o", across, unrolled)
-      let v = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * TX + tx];
-//#     call(r) each("r", ROWS, unrolled)
-      {{ sums }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), v, {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]);
-//#     endcall
+      columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * TX + tx];
 //#   endcall
+{{ add_outer_product(sums, across) }}
 //# endcall
 //# endmacro
 //##
@@ -299,19 +317,20 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## load_values(column, d4, "0u", "tile").
 //# macro accumulate(sums, coefficients, column, d4)
 //# if BUFFERS == 2
+//#   set before = values_before_of_128 if d4 == 32 else values_before
 {{ store_weights(coefficients, "0u", (0,), 0) }}
     for (var pair = 0u; pair < {{ parts // 2 }}u; pair++) {
 //#   for buffer in (0, 1)
       {
       let part = 2u * pair + {{ buffer }}u;
       workgroupBarrier();
-{{ multiply_values(sums, d4, buffer, 0, values_before) }}
+{{ multiply_values(sums, d4, buffer, 0, before) }}
 {{ store_weights(coefficients, "part + 1u", range(1 + buffer, parts, 2), 1 - buffer) }}
 {{ store_values(d4, 1 - buffer) }}
 //#     call(ahead, first) look_ahead("part", parts)
 {{ load_values(column, d4, ahead, first) }}
 //#     endcall
-{{ multiply_values(sums, d4, buffer, values_before, VALUE_KEYS - values_before) }}
+{{ multiply_values(sums, d4, buffer, before, VALUE_KEYS - before) }}
       }
 //#   endfor
     }
