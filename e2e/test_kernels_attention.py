@@ -293,6 +293,13 @@ message
     assert "subgroup matrices of f16 with f32 sums" in message, message
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sums_of_many_weights(check, variant):
+    # A few large ones and thousands that are small beside them, all positive.
+    plain = {"batch": 1, "heads": 2, "keys": 6000, "head_dim": 16, "queries": 40, "variant": variant}
+    check(*(attention_case(**plain, scale=scale) for scale in (0.5, 1.0, 2.0)))
+
+
 # The tiles that other adapters get. Compiled for a CPU, the large ones take long, the unrolled ones longest.
 _SMALL = Tile(tx=4, ty=2, rows=4, keys=16, depth4=2, value_keys=4)
 

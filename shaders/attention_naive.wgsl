@@ -49,7 +49,10 @@ fn main(
   }
   var sums: array<vec4<f32>, DV4>;
   var top = FLOOR;
+  // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
+  // added up by themselves.
   var total = 0.0;
+  var recent = 0.0;
 
   let kv_head = h / params.group;
   let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
@@ -70,7 +73,12 @@ fn main(
     let shrink = exp2(top - higher);
     let p = exp2(s - higher);
     top = higher;
-    total = total * shrink + p;
+    total *= shrink;
+    recent = recent * shrink + p;
+    if (j % 64 == 63) {
+      total += recent;
+      recent = 0.0;
+    }
 //# if not has_prob_mod
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
@@ -79,7 +87,7 @@ fn main(
 //# endif
   }
 
-  let end_of_row = row_end(h, top, total);
+  let end_of_row = row_end(h, top, total + recent);
 //# if has_prob_mod
   // Probabilities are only known once the row has been seen, so there is a second walk.
   for (var j = 0; j < length; j++) {

@@ -76,7 +76,10 @@ fn main(
   }
   var sums: array<vec4<f32>, {{ ROWS * DV4 }}>;
   var tops: array<f32, ROWS>;
+  // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
+  // added up by themselves.
   var totals: array<f32, ROWS>;
+  var recents: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
     tops[r] = FLOOR;
   }
@@ -118,8 +121,15 @@ fn main(
     let shrink{{ r }} = exp2(tops[{{ r }}] - higher{{ r }});
     let p{{ r }} = exp2(s{{ r }} - higher{{ r }});
     tops[{{ r }}] = higher{{ r }};
-    totals[{{ r }}] = totals[{{ r }}] * shrink{{ r }} + (p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w);
+    totals[{{ r }}] *= shrink{{ r }};
+    recents[{{ r }}] = recents[{{ r }}] * shrink{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
 //# endfor
+    if ((j - begin) % 64 == 60) {
+      for (var r = 0u; r < ROWS; r++) {
+        totals[r] += recents[r];
+        recents[r] = 0.0;
+      }
+    }
     for (var d = 0u; d < DV4; d++) {
 //# for n in range(4)
       let v{{ n }} = value_at4(value_row{{ n }}, params.value_strides.w, 4u * d);
@@ -131,7 +141,7 @@ fn main(
   }
 
   for (var r = 0u; r < end_row - first_row; r++) {
-    let end_of_row = row_end(h, tops[r], totals[r]);
+    let end_of_row = row_end(h, tops[r], totals[r] + recents[r]);
     let i = at.query_begin + first_row + r;
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
     for (var d = 0u; d < DV4; d++) {
