@@ -158,11 +158,13 @@ const worker = {
    * @param {(...news: any[]) => void} onProgress
    */
   async loadModel(onProgress) {
-    load = new AbortController();
+    const mine = new AbortController();
+    load = mine;
     try {
       return await worker.call('load_model', {}, onProgress);
     } finally {
-      load = undefined;
+      // Another may have begun meanwhile.
+      if (load === mine) load = undefined;
     }
   },
 
