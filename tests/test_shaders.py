@@ -194,6 +194,7 @@ def test_there_are_enough_of_them(shaders):
     assert names == {
         "attention",
         "attention_backward",
+        "attention_join",
         "attention_weights",
         "backward_delta",
         "cache_append",
