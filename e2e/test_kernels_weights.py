@@ -95,6 +95,13 @@ def test_thumbnails(check, pool):
     )
 
 
+def test_a_mean_of_many_weights(check):
+    # Few large ones and thousands that are small beside them.
+    long = {"batch": 1, "queries": 60, "keys": 6000, "head_dim": 16}
+    shown = [{"size": size, "pool": "mean"} for size in ([1, 1], [4, 2])]
+    check(*(weights_case(show, **long, scale=scale) for show in shown for scale in (0.5, 1.0, 2.0)))
+
+
 def test_weights_times_gradients(check):
     check(
         *(weights_case({"gradient": True}, causal=c, softcap=s) for c in (False, True) for s in (None, 2.0)),

@@ -59,8 +59,9 @@ fn main(
 //# endif
     let query_row = query_head + i * params.query_strides.z;
 //# if pool == "mean"
-    // Row by row, so that a cell of many weights gathers less rounding.
+    // Row by row and some weights at a time, so that a cell of many weights gathers less rounding.
     var row_sum = 0.0;
+    var recent = 0.0;
 //# endif
     for (var c = cell_begin(x, params.width, params.columns); c < cell_end(x, params.width, params.columns); c++) {
       let j = params.column_begin + c * params.column_step;
@@ -103,12 +104,16 @@ fn main(
 //#   elif pool == "max"
       pooled = max(pooled, p);
 //#   else
-      row_sum += p;
+      recent += p;
+      if (c % 64u == 63u) {
+        row_sum += recent;
+        recent = 0.0;
+      }
 //#   endif
 //# endif
     }
 //# if pool == "mean"
-    pooled += row_sum;
+    pooled += row_sum + recent;
 //# endif
   }
 //# if pool == "mean"
