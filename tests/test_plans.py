@@ -423,6 +423,7 @@ def test_what_is_not_cut():
     assert cut_of(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
     # Two of them share a core at this head dim, so these have no last round.
     assert cut_of(512, 4096, _LARGE, 16) is None
+    assert cut_of(250, 8192, _LARGE, 16) is None
     assert cut_of(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
     assert cut_of(132, 4096, _LARGE, 32) is None
     assert cut_of(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None

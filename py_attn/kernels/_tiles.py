@@ -230,8 +230,7 @@ def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
     wide4 : int
         The values' head dim in vec4s.
     """
-    share = tile.registers(1, (wide4,)) <= _SHARING
-    if tile.buffers == 1 or (share and tiles >= 2 * _CORES):
+    if tile.buffers == 1:
         return None
     last_round = tiles % _CORES
     steps = -(-keys // tile.keys)
@@ -240,8 +239,13 @@ def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
         pieces = -(-steps // longest)
         short = steps - (pieces - 1) * longest
         # A core for each long piece; the others take short ones, one after the other.
-        if last_round * (pieces - 1) + -(-last_round // (longest // short)) <= _CORES:
-            return Cut(last_round, pieces, longest * tile.keys) if last_round else None
+        if last_round * (pieces - 1) + -(-last_round // (longest // short)) > _CORES:
+            continue
+        # Where two share a core, rounds overlap, and a cut is of use only if everything runs at once.
+        share = tile.registers(1, (wide4,)) <= _SHARING
+        if not last_round or (share and tiles + last_round * (pieces - 1) > 2 * _CORES):
+            return None
+        return Cut(last_round, pieces, longest * tile.keys)
     return None
 
 
