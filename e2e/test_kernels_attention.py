@@ -352,14 +352,14 @@ def test_two_buffers_on_anything(check, case):
 
 
 # Whole tiles before those that are cut or none, pieces that end within the keys or begin behind them.
-CUTS = [(1, 1), (2, 3), (5, 2), (100, 1), (100, 4)]
+CUTS = [(1, 1), (5, 2), (100, 4)]
 
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
+        {"without_lse": True},
         {"dtypes": dtypes("float16"), "layout": "BSHD", "head_dim": 20, "value_head_dim": 37},
         {"sinks": "float32", "softcap": 3.0, "queries": 33},
         {"batch": 3, "kv_lengths": [150, 0, 21], "lengths_as": "int32", "scale": -0.4},
@@ -373,7 +373,7 @@ CUTS = [(1, 1), (2, 3), (5, 2), (100, 1), (100, 4)]
     ],
 )
 def test_tiles_in_pieces(check, cut, changes):
-    common = {"queries": 70, "keys": 150, "head_dim": 36, "value_head_dim": 36, "without_lse": True}
+    common = {"queries": 70, "keys": 150, "head_dim": 36, "value_head_dim": 36}
     tile = dataclasses.asdict(TILES["two buffers"])
     check(
         *(
@@ -383,7 +383,7 @@ def test_tiles_in_pieces(check, cut, changes):
     )
 
 
-@settings(EVERY_TIME, max_examples=20)
+@settings(EVERY_TIME, max_examples=8)
 @given(case=attention_cases("tiled"), cut=st.tuples(st.integers(1, 9), st.integers(1, 4)))
 def test_pieces_of_anything(check, case, cut):
     case |= {"causal": False, "window": None, "mask": None}
