@@ -1,6 +1,7 @@
 //## Joins tiles of attention that attention_tiled.wgsl computed in pieces, each with a softmax of its own. One
 //## invocation for each vec4 of each row.
 //# from "lib/storage.wgsl" import writer, half_types
+//# from "lib/query_tile.wgsl" import tile_of_work
 {{ half_types(dtypes) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/math.wgsl"
@@ -20,10 +21,8 @@ fn main(
     return;
   }
   let work = params.whole + tile;
-  let all_heads = params.heads * params.batch;
-  let row = (params.tiles - 1u - work / all_heads) * BQ + row_of_tile;
-  let h = work % params.heads;
-  let b = work / params.heads % params.batch;
+{{ tile_of_work() }}
+  let row = tile_of_rows * BQ + row_of_tile;
   if (row >= params.queries) {
     return;
   }

@@ -230,11 +230,11 @@ def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
     wide4 : int
         The values' head dim in vec4s.
     """
-    if tile.buffers == 1:
-        return None
     last_round = tiles % _CORES
+    if tile.buffers == 1 or not last_round:
+        return None
     steps = -(-keys // tile.keys)
-    shortest = max(1, -(-last_round * steps // _CORES))
+    shortest = -(-last_round * steps // _CORES)
     for longest in range(shortest, steps - _WORTH + 1):
         pieces = -(-steps // longest)
         short = steps - (pieces - 1) * longest
@@ -243,7 +243,7 @@ def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
             continue
         # Where two share a core, rounds overlap, and a cut is of use only if everything runs at once.
         share = tile.registers(1, (wide4,)) <= _SHARING
-        if not last_round or (share and tiles + last_round * (pieces - 1) > 2 * _CORES):
+        if share and tiles + last_round * (pieces - 1) > 2 * _CORES:
             return None
         return Cut(last_round, pieces, longest * tile.keys)
     return None

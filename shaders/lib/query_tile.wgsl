@@ -5,6 +5,16 @@
 //## Leaves where there is no work for the workgroup. Declares h, b and the sequence `at`; the tile's first_row and
 //## last_row, counted in the sequence, and their positions among its keys; the keys begin … end - 1 that any of
 //## them may see; and where in their buffers the head's query, key and value begin.
+//##
+//## In a batch, the head h of batch element b and which of its tiles of rows stand for the number `work`.
+//# macro tile_of_work()
+  let all_heads = params.heads * params.batch;
+  // The last tiles have most to do under a causal mask, so those of all heads begin first.
+  let tile_of_rows = params.tiles - 1u - work / all_heads;
+  let h = work % params.heads;
+  let b = work / params.heads % params.batch;
+//# endmacro
+//##
 //# macro find_query_tile()
 //# if in_pieces
   // Whole tiles, then the first pieces of those that are cut, then their second ones.
@@ -28,14 +38,10 @@
     return;
   }
 //# else
-  let all_heads = params.heads * params.batch;
+{{ tile_of_work() }}
   if (work >= params.tiles * all_heads) {
     return;
   }
-  // The last tiles have most to do under a causal mask, so those of all heads begin first.
-  let tile_of_rows = params.tiles - 1u - work / all_heads;
-  let h = work % params.heads;
-  let b = work / params.heads % params.batch;
   let at = sequence(b);
 //# endif
   let length = at.keys;
