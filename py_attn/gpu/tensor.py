@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 Index = int | slice | EllipsisType | None
 
 
+class RowParts(NamedTuple):
+    """What lies behind the LSEs of a buffer (``kernels/_lse.py``).
+
+    Attributes
+    ----------
+    distance : int
+        Elements from the LSE of a row to its row_max, and from there to its row_sum.
+    natural : bool
+        Whether row_max is in natural units; else in units of log2.
+    """
+
+    distance: int
+    natural: bool
+
+
 class Storage:
     """One buffer; freed when the last tensor on it goes, or when one of them is destroyed."""
 
@@ -28,6 +43,7 @@ class Storage:
         self.handle = handle
         self.nbytes = nbytes
         self.alive = True
+        self.row_parts: RowParts | None = None
 
     def free(self) -> None:
         if self.alive:

@@ -10,6 +10,7 @@ from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.kernels import turboquant
 from py_attn.kernels._decode_layout import Shape, power_of_two
 from py_attn.kernels._inputs import SCORE_PARAMS, Operand, output_type, pad4
+from py_attn.kernels._lse import LSE_PARAMS
 from py_attn.kernels._mods import MOD_PARAMS, Mods
 from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants
 from py_attn.kernels.cache import KVCache
@@ -30,9 +31,17 @@ SPLIT_PARAMS = ParamsLayout(
     query_place="i32",
     **MOD_PARAMS,
     **SINK_PARAMS,
+    **LSE_PARAMS,
 )
 REDUCE_PARAMS = ParamsLayout(
-    rows="u32", splits="u32", heads="u32", queries="u32", empty_lse="f32", **SINK_PARAMS
+    rows="u32",
+    splits="u32",
+    heads="u32",
+    queries="u32",
+    empty_lse="f32",
+    partial_plane="u32",
+    **LSE_PARAMS,
+    **SINK_PARAMS,
 )
 _REDUCE_WORKGROUP = 256
 # Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
@@ -100,6 +109,7 @@ def split_shader(
         "dtypes": dtypes,
         "softcap": softcap,
         **mods.constants(),
+        "natural": mods.has_score_mod,
         **sink_constants(sinks, dtypes),
         "has_kept": cache.sink_tokens > 0,
         "D": dims[0],
@@ -110,7 +120,7 @@ def split_shader(
         "subgroup_ids": laid_out.subgroups and SUBGROUP_ID in cache.device.info.features,
         "rotates": rotates,
         "unrolled": not cache.device.info.software,
-        "write_lse": write_lse,
+        "return_lse": write_lse,
     }
     return _render_split(tuple(bindings), tuple(constants.items()), key_form, value_form)
 
@@ -153,7 +163,14 @@ def reduce_columns(dim: int, rotates: bool) -> int:
 
 @functools.lru_cache(maxsize=32)
 def reduce_shader(
-    dtype: str, dim: int, *, write_lse: bool, sinks_dtype: str | None, rotates: bool, subgroup_ids: bool
+    dtype: str,
+    dim: int,
+    *,
+    write_lse: bool,
+    sinks_dtype: str | None,
+    rotates: bool,
+    natural: bool,
+    subgroup_ids: bool,
 ) -> Shader:
     """The pass that combines the splits into rows of ``dim`` numbers; with ``rotates`` it turns them back."""
     bindings = [Binding("partial_out", "vec4<f32>"), Binding("partial_lse", "f32")]
@@ -176,8 +193,9 @@ def reduce_shader(
             "DV4": pad4(dim) // 4,
             "COLUMNS": reduce_columns(dim, rotates),
             "WORKGROUP": _REDUCE_WORKGROUP,
-            "write_lse": write_lse,
+            "return_lse": write_lse,
             "rotates": rotates,
+            "natural": natural,
             "subgroup_ids": subgroup_ids,
             **turboquant.ROTATION,
         },

@@ -115,6 +115,11 @@ class Inputs:
         return "none" if self.mask is None else self.mask.dtype
 
     @property
+    def natural(self) -> bool:
+        """Whether scores are in natural units, see lib/score.wgsl; else in units of log2."""
+        return self.mods.has_score_mod or self.mask_kind not in ("none", "bool")
+
+    @property
     def masked_one_by_one(self) -> bool:
         """Whether a kernel runs code of some length for each score."""
         return self.mask is not None or bool(self.mods.wgsl)
@@ -141,6 +146,7 @@ class Inputs:
         found["dtypes"] = self.dtypes()
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
+        found["natural"] = self.natural
         found["has_lengths"] = self.lengths is not None
         found["varlen"] = self.packing is not None
         found |= self.mods.constants()
@@ -351,7 +357,7 @@ def score_params(inputs: Inputs, firsts: dict[str, int]) -> dict[str, object]:
         "group": problem.group,
         "queries": problem.queries,
         "keys": problem.keys,
-        **masking_params(problem.masking, natural=inputs.mods.has_score_mod),
+        **masking_params(problem.masking, natural=inputs.natural),
     }
 
 

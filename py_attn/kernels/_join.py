@@ -11,6 +11,7 @@ from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels._forms import Launch
 from py_attn.kernels._inputs import Inputs, operand, output_type, pad4
+from py_attn.kernels._lse import LSE_PARAMS, lse_plane
 from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 from py_attn.kernels._tiles import Cut, Tile
 
@@ -22,6 +23,7 @@ PIECES = Binding("pieces", "vec4<f32>", writes=True)
 _PARAMS = ParamsLayout(
     **CUT_PARAMS,
     **SINK_PARAMS,
+    **LSE_PARAMS,
     out_strides="vec4<u32>",
     batch="u32",
     heads="u32",
@@ -44,7 +46,7 @@ def empty_pieces(device: Device, cut: Cut, tile_rows: int, dim: int) -> Tensor:
 
 
 def plan_join(
-    inputs: Inputs, cut: Cut, tile: Tile, tiles: int, out: Tensor, sinks_first: int, *, return_lse: bool
+    inputs: Inputs, cut: Cut, tile: Tile, tiles: int, out: Tensor, sinks_first: int, lse: Tensor | None
 ) -> Launch:
     """Its launch, a head having so many tiles; its buffers are pieces, sinks, output and LSE."""
     p, sinks = inputs.problem, inputs.sinks
@@ -52,6 +54,7 @@ def plan_join(
     params = _PARAMS.pack(
         **cut_params(cut, tiles * p.heads * p.batch),
         **sink_params(sinks, sinks_first),
+        lse_plane=lse_plane(lse),
         out_strides=operand("out", out).strides,
         batch=p.batch,
         heads=p.heads,
@@ -59,7 +62,9 @@ def plan_join(
         tiles=tiles,
         empty_lse=-math.inf,
     )
-    shader = _shader(out.dtype, dim4, tile.queries, return_lse, sinks.dtype if sinks is not None else None)
+    shader = _shader(
+        out.dtype, dim4, tile.queries, lse is not None, sinks.dtype if sinks is not None else None
+    )
     workgroups = -(-cut.tiles * tile.queries * dim4 // _WORKGROUP)
     return Launch(shader, params, inputs.device.grid(workgroups, "query"))
 
@@ -85,6 +90,8 @@ def _shader(dtype: str, dim4: int, tile_rows: int, return_lse: bool, sinks_dtype
             "DV4": dim4,
             "BQ": tile_rows,
             "WORKGROUP": _WORKGROUP,
+            # Only calls without float masks and mods are cut.
+            "natural": False,
             "return_lse": return_lse,
         },
     )

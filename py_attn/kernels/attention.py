@@ -23,6 +23,7 @@ from py_attn.kernels._inputs import (
     score_params,
 )
 from py_attn.kernels._join import CUT_PARAMS, PIECES, cut_params, empty_pieces, plan_join
+from py_attn.kernels._lse import LSE_PARAMS, empty_lse, lse_plane
 from py_attn.kernels._matrix import ENABLE, MatrixTile, bindings, layouts, matrix_tile, missing
 from py_attn.kernels._mods import MOD_PARAMS, mod_params
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
@@ -42,6 +43,7 @@ _PARAMS = ParamsLayout(
     **MOD_PARAMS,
     **SINK_PARAMS,
     **CUT_PARAMS,
+    **LSE_PARAMS,
     value_strides="vec4<u32>",
     out_strides="vec4<u32>",
     value_first="u32",
@@ -168,7 +170,8 @@ def _record(
 ) -> tuple[Tensor, Tensor | None]:
     p, (chosen, tile) = inputs.problem, choice
     out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
-    lse = inputs.device.empty((p.batch, p.heads, p.queries)) if return_lse else None
+    shape = p.batch, p.heads, p.queries
+    lse = empty_lse(inputs.device, shape, natural=inputs.natural) if return_lse else None
     if out.size:
         _dispatch(inputs, chosen, tile, out, lse)
     return out, lse
@@ -245,7 +248,7 @@ def _dispatch(
     plan: Plan | None = inputs.plans.get(key)
     if plan is None:
         firsts = {name: bound.first for (name, _), bound in zip(named, buffers, strict=True)}
-        plan = inputs.plans[key] = _plan(inputs, variant, tile, firsts, out, lse is not None)
+        plan = inputs.plans[key] = _plan(inputs, variant, tile, firsts, out, lse)
     if inputs.packing:
         buffers.append(device.bind(tile_table(inputs, plan.tile_rows, "query"), "cu_seqlens_q"))
     buffers.append(device.bind(out, "out"))
@@ -267,7 +270,7 @@ def _plan(
     tile: Tile | MatrixTile | None,
     firsts: dict[str, int],
     out: Tensor,
-    return_lse: bool,
+    lse: Tensor | None,
 ) -> Plan:
     problem = inputs.problem
     tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
@@ -289,6 +292,7 @@ def _plan(
         **mod_params(inputs.mods, firsts),
         **sink_params(inputs.sinks, firsts.get("sinks", 0)),
         **cut_params(cut, workgroups),
+        lse_plane=lse_plane(lse),
         value_strides=inputs.value.strides,
         out_strides=operand("out", out).strides,
         value_first=firsts["value"],
@@ -296,9 +300,9 @@ def _plan(
         tiles=tiles,
     )
     if cut and isinstance(tile, Tile):
-        join = plan_join(inputs, cut, tile, tiles, out, firsts.get("sinks", 0), return_lse=return_lse)
+        join = plan_join(inputs, cut, tile, tiles, out, firsts.get("sinks", 0), lse)
         workgroups += cut.tiles * (cut.pieces - 1)
-    shader = attention_shader(inputs, variant, tile, return_lse, in_pieces=cut is not None)
+    shader = attention_shader(inputs, variant, tile, lse is not None, in_pieces=cut is not None)
     return Plan(Launch(shader, params, inputs.device.grid(workgroups, "query")), tile_rows, cut, join)
 
 

@@ -25,6 +25,7 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
+from py_attn.kernels._lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels._mods import MOD_PARAMS, mod_params
 from py_attn.kernels._packing import TILES, tile_slots, tile_table
 from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
@@ -40,6 +41,7 @@ _DELTA_PARAMS = ParamsLayout(
     heads="u32",
     queries="u32",
     rows="u32",
+    **ROW_PARTS_PARAMS,
 )
 _COMMON = {
     **SCORE_PARAMS,
@@ -150,9 +152,9 @@ def run(
 
 
 def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Tensor:
-    """The LSE and Σ grad·out of every row, [B, Hq, Sq, 2] float32."""
+    """row_max, 1 / row_sum and Σ grad·out of every row, and nothing, [B, Hq, Sq, 4] float32."""
     p, device = inputs.problem, inputs.device
-    rows = device.empty((p.batch, p.heads, p.queries, 2))
+    rows = device.empty((p.batch, p.heads, p.queries, 4))
     if not rows.size:
         return rows
     named = (("grad_out", grad.tensor), ("out", out.tensor), ("lse", lse), ("rows", rows))
@@ -177,14 +179,15 @@ def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Ten
         lse_first=bound[2].first,
         heads=p.heads,
         queries=p.queries,
-        rows=rows.size // 2,
+        rows=rows.size // 4,
+        **row_parts_params(lse, bound[2], natural=inputs.natural),
     )
-    device.dispatch(shader, params, bound, device.grid(-(-rows.size // 2 // _DELTA_WORKGROUP), "query"))
+    device.dispatch(shader, params, bound, device.grid(-(-rows.size // 4 // _DELTA_WORKGROUP), "query"))
     return rows
 
 
 def _sink_gradient(inputs: Inputs, sinks: Tensor, row_values: Tensor) -> Tensor:
-    """The gradient of the sinks, float32 [Hq], from the rows' LSEs and Σ grad·out."""
+    """The gradient of the sinks, float32 [Hq], from what :func:`_row_values` gives."""
     p, device = inputs.problem, inputs.device
     if not row_values.size:
         return device.tensor(np.zeros(p.heads, np.float32))
@@ -194,7 +197,7 @@ def _sink_gradient(inputs: Inputs, sinks: Tensor, row_values: Tensor) -> Tensor:
     params = _SINK_PARAMS.pack(
         batch=p.batch, heads=p.heads, queries=p.queries, **sink_params(sinks, bound[1].first)
     )
-    device.dispatch(_render_sinks(sinks.dtype), params, bound, device.grid(p.heads, "sinks"))
+    device.dispatch(_render_sinks(sinks.dtype, inputs.natural), params, bound, device.grid(p.heads, "sinks"))
     return d_sinks
 
 
@@ -262,7 +265,7 @@ class _Backward:
             "side": side,
             "unrolled": not device.info.software,
         }
-        bindings = [*inputs.bindings(), self.grad.binding, Binding("row_values", "vec2<f32>")]
+        bindings = [*inputs.bindings(), self.grad.binding, Binding("row_values", "vec4<f32>")]
         if packing:
             bindings.append(TILES)
         bindings += [Binding(name, output_type(t.dtype), writes=True) for name, t in outputs.items()]
@@ -277,24 +280,24 @@ def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any],
         "backward_delta",
         "rows",
         params=_DELTA_PARAMS,
-        bindings=(*inputs, Binding("lse", "f32"), Binding("row_values", "vec2<f32>", writes=True)),
+        bindings=(*inputs, Binding("lse", "f32"), Binding("row_values", "vec4<f32>", writes=True)),
         constants=dict(constants),
     )
 
 
 @functools.cache
-def _render_sinks(dtype: str) -> Shader:
+def _render_sinks(dtype: str, natural: bool) -> Shader:
     return render(
         "sink_gradient.wgsl",
         "sink_gradient",
         dtype,
         params=_SINK_PARAMS,
         bindings=(
-            Binding("row_values", "vec2<f32>"),
+            Binding("row_values", "vec4<f32>"),
             sink_binding(dtype),
             Binding("d_sinks", "f32", writes=True),
         ),
-        constants={**sink_constants(dtype, ()), "WORKGROUP": _SINK_WORKGROUP},
+        constants={**sink_constants(dtype, ()), "natural": natural, "WORKGROUP": _SINK_WORKGROUP},
     )
 
 

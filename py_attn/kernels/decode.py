@@ -29,6 +29,7 @@ from py_attn.kernels._decode_shaders import (
 )
 from py_attn.kernels._forms import Launch, form_of
 from py_attn.kernels._inputs import Operand, masking_params, operand, pad4
+from py_attn.kernels._lse import empty_lse, lse_plane
 from py_attn.kernels._mods import Mods, mod_params, trace_mods
 from py_attn.kernels._sinks import check_sinks, sink_params
 from py_attn.kernels.cache import KVCache
@@ -95,7 +96,7 @@ def decode_attention(
     comes_rotated = cache.value_format and not plan.form.rotates_back
     dtype = "float32" if comes_rotated else plan.form.out_dtype
     out = device.empty(plan.form.out_shape, dtype, pitch=pad4(cache.value_head_dim))
-    lse = device.empty(plan.form.out_shape[:3]) if return_lse else None
+    lse = empty_lse(device, plan.form.out_shape[:3], natural=plan.mods.has_score_mod) if return_lse else None
     if out.size and plan.form.splits == 1:
         _dispatch_splits(plan, out, lse, plan.sinks)
     elif out.size:
@@ -291,7 +292,8 @@ def _empty_partials(plan: _Plan) -> tuple[Tensor, Tensor]:
     device = plan.cache.device
     shape = (*plan.form.out_shape[:3], plan.form.splits)
     pitch = pad4(plan.cache.value_head_dim)
-    return device.empty((*shape, plan.cache.value_head_dim), pitch=pitch), device.empty(shape)
+    partial_out = device.empty((*shape, plan.cache.value_head_dim), pitch=pitch)
+    return partial_out, empty_lse(device, shape, natural=plan.mods.has_score_mod)
 
 
 def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None, sinks: Tensor | None = None) -> None:
@@ -308,6 +310,7 @@ def _dispatch_splits(plan: _Plan, out: Tensor, lse: Tensor | None, sinks: Tensor
         params = SPLIT_PARAMS.pack(
             **form.params,
             query_first=firsts["query"],
+            lse_plane=lse_plane(lse),
             **mod_params(plan.mods, firsts),
             **sink_params(sinks, firsts.get("sinks", 0)),
         )
@@ -345,6 +348,8 @@ def _dispatch_reduce(
             heads=form.out_shape[1],
             queries=form.out_shape[2],
             empty_lse=-math.inf,
+            lse_plane=lse_plane(lse),
+            partial_plane=lse_plane(partial_lse),
             **sink_params(sinks, buffers["sinks"].first if sinks is not None else 0),
         )
         dim = plan.cache.value_head_dim
@@ -354,6 +359,7 @@ def _dispatch_reduce(
             write_lse=lse is not None,
             sinks_dtype=sinks.dtype if sinks is not None else None,
             rotates=form.rotates_back,
+            natural=plan.mods.has_score_mod,
             subgroup_ids=form.rotates_back and SUBGROUP_ID in device.info.features,
         )
         blocks = -(-pad4(dim) // (4 * reduce_columns(dim, form.rotates_back)))

@@ -25,6 +25,7 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
+from py_attn.kernels._lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels._mods import MOD_PARAMS, mod_params
 
 _PARAMS = ParamsLayout(
@@ -49,6 +50,7 @@ _PARAMS = ParamsLayout(
     height="u32",
     color_max="f32",
     color_decades="f32",
+    **ROW_PARTS_PARAMS,
 )
 _SIDE = 8  # cells along a side of a workgroup
 
@@ -258,6 +260,7 @@ def _dispatch(
         grad_first=firsts.get("grad_out", 0),
         lse_strides=(*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
         lse_first=bound["lse"].first if lse is not None else 0,
+        **row_parts_params(lse, bound.get("lse"), natural=inputs.natural),
         heads_first=bound["heads"].first,
         chosen_heads=len(heads),
         pictures=p.batch * len(heads),

@@ -1,0 +1,55 @@
+"""The LSE of each row, and behind it the row's maximum and sum, which one float32 cannot hold together.
+
+At a maximum of -1e8 neighbouring float32 numbers are 8 apart, so that exp(score - lse) would lose the
+logarithm of the sum. Kernels therefore write row_max and row_sum behind all LSEs, in the same buffer
+(store_lse in lib/row_end.wgsl), and those that take an LSE read them there (lib/row_parts.wgsl). Views of an
+LSE still find them; of a copy, or an array that was read back and uploaded again, there is the LSE alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from py_attn.gpu.device import Device
+from py_attn.gpu.program import BoundBuffer
+from py_attn.gpu.tensor import RowParts, Tensor, contiguous_strides
+
+#: What lib/row_end.wgsl needs where it writes an LSE.
+LSE_PARAMS = {"lse_plane": "u32"}
+#: What lib/row_parts.wgsl needs.
+ROW_PARTS_PARAMS = {"lse_plane": "u32", "lse_unit": "f32"}
+
+
+def empty_lse(device: Device, shape: Sequence[int], *, natural: bool) -> Tensor:
+    """An LSE to be written, with room for row_max and row_sum behind it.
+
+    Parameters
+    ----------
+    natural : bool
+        Whether the kernel's scores, and so row_max, are in natural units; else in units of log2.
+    """
+    rows = math.prod(shape)
+    if not rows or 12 * rows > device.info.limits["maxStorageBufferBindingSize"]:
+        return device.empty(shape)
+    whole = device.empty((3, *shape))
+    storage = whole.storage()
+    storage.row_parts = RowParts(rows, natural)
+    return Tensor(storage, whole.kind, tuple(shape), contiguous_strides(shape))
+
+
+def lse_plane(lse: Tensor | None) -> int:
+    """Elements from a row's LSE to its row_max, and on to its row_sum; 0 where there is only the LSE."""
+    parts = lse.storage("lse").row_parts if lse is not None else None
+    return parts.distance if parts else 0
+
+
+def row_parts_params(lse: Tensor | None, bound: BoundBuffer | None, *, natural: bool) -> dict[str, object]:
+    """Values of ``ROW_PARTS_PARAMS`` for a kernel whose scores are in natural units or in units of log2."""
+    if lse is None or bound is None:
+        return {"lse_plane": 0, "lse_unit": 1.0}
+    parts = lse.storage("lse").row_parts if bound.size == bound.storage.nbytes else None
+    # From the units of row_max, or of the LSE itself, to the kernel's.
+    given = parts.natural if parts else True
+    unit = 1.0 if given == natural else math.log(2) if natural else math.log2(math.e)
+    return {"lse_plane": parts.distance if parts else 0, "lse_unit": unit}
