@@ -20,8 +20,8 @@ import numpy as np
 import py_attn as pa
 from py_attn.arguments import resolve
 from py_attn.gpu.dtypes import round_to
-from py_attn.kernels import _tiles
-from py_attn.kernels import attention as attention_module
+from py_attn.kernels.attention import forward as attention_module
+from py_attn.kernels.attention import tiles as _tiles
 
 _ULPS = 4 * float(np.finfo(np.float32).eps)
 _TRIES = 4

@@ -21,7 +21,7 @@ from e2e.kernel_cases import (
     features,
     mask_shapes,
 )
-from py_attn.kernels._tiles import CANDIDATES, Tile
+from py_attn.kernels.attention.tiles import CANDIDATES, Tile
 
 CHECKS = (Path(__file__).parent / "page_checks.py").read_text(encoding="utf-8")
 #: Hypothesis gives the same examples in every run; a new pipeline takes up to a second here.
@@ -271,7 +271,7 @@ def matrix_cases():
 
 def test_matrix_runs_or_says_what_the_adapter_lacks(check, lab):
     # Experimental, behind flags of the browser: an adapter that has it is checked, any other goes on.
-    lab.run("from py_attn.kernels.attention import device_variants")
+    lab.run("from py_attn.kernels.attention.forward import device_variants")
     if lab.run("'matrix' in device_variants(pa.default_device(), 'float16')"):
         check(*matrix_cases())
         return

@@ -5,7 +5,7 @@ import json
 from unittest import mock
 import numpy as np
 import py_attn as pa
-from py_attn.kernels import _tiles
+from py_attn.kernels.attention import tiles as _tiles
 
 device = pa.default_device()
 await device.tuner.forget()

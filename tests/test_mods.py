@@ -224,7 +224,7 @@ def test_shared_parts_are_computed_once():
         return score * distance + distance
 
     text = trace_score_mod(mod, [])
-    assert text.count("exp(") == 1
+    assert text.count("exp_f32(") == 1
     assert text.startswith("fn score_mod(score: f32, b: i32, h: i32, q_idx: i32, kv_idx: i32) -> f32 {")
 
 

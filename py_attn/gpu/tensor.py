@@ -21,7 +21,7 @@ Index = int | slice | EllipsisType | None
 
 
 class RowParts(NamedTuple):
-    """What lies behind the LSEs of a buffer (``kernels/_lse.py``).
+    """What lies behind the LSEs of a buffer (``kernels/lse.py``).
 
     Attributes
     ----------
