@@ -1,4 +1,4 @@
-//## Joins tiles of attention that attention_tiled.wgsl computed in pieces, each with a softmax of its own. One
+//## Joins tiles of attention that attention/tiled.wgsl computed in pieces, each with a softmax of its own. One
 //## invocation for each vec4 of each row.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/query_tile.wgsl" import tile_of_work
