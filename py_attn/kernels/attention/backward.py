@@ -94,7 +94,9 @@ def attention_backward(
     query, key, value : Tensor or array_like
         As in :func:`attention`.
     out, lse : Tensor or array_like
-        What :func:`attention` returned with ``return_lse=True``.
+        What :func:`attention` returned with ``return_lse=True``. The LSE of a kernel, or a view of it, also
+        holds each row's maximum and sum; an array that was read back does not, which loses digits where
+        scores lie far from zero.
 
     Returns
     -------

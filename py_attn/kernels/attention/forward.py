@@ -126,7 +126,8 @@ def attention(
     -------
     Tensor or (Tensor, Tensor)
         Output like query but with Dv, in the query's dtype; LSE [B, Hq, Sq] float32 (natural log).
-        A row that may see nothing gives zeros and -inf, or the LSE of its sink alone.
+        A row that may see nothing gives zeros and -inf, or the LSE of its sink alone. NaN that a row sees
+        makes its output and LSE NaN.
 
     Raises
     ------
