@@ -58,8 +58,8 @@ def exactly(query, key, value, grad, *, sinks=None, **keywords):
     """What everything is in float64, and the largest error of each in plain numpy in float32.
 
     With a float mask or a mod, exact is what follows from float32's scores. Without, numpy computes weights
-    and gradients from its LSE, as in the other checks. It gets several tries, as there: keys in another order,
-    and queries a little larger where scores need not stay as they are.
+    and gradients from its LSE, as in the other checks. It gets several tries, as there: keys in another
+    order, and queries a little larger where scores need not stay as they are.
     """
     extreme = getattr(keywords.get("mask"), "dtype", None) == np.float32 or "score_mod" in keywords
     exact, worst = None, []
