@@ -271,7 +271,7 @@ def matrix_cases():
 
 def test_matrix_runs_or_says_what_the_adapter_lacks(check, lab):
     # Experimental, behind flags of the browser: an adapter that has it is checked, any other goes on.
-    lab.run("from py_attn.kernels.attention.forward import device_variants")
+    lab.run("from py_attn.kernels.attention.config import device_variants")
     if lab.run("'matrix' in device_variants(pa.default_device(), 'float16')"):
         check(*matrix_cases())
         return

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
-from py_attn.kernels.attention import forward as attention_module
+from py_attn.kernels.attention.config import Config
 from py_attn.kernels.attention.tiles import CANDIDATES, Tile, choose_tile, cut_of, tiles_for
 from py_attn.kernels.decode.config import choose_splits, walk_of_splits
 from tests.recording_bridge import LIMITS, RecordingBridge
@@ -458,10 +458,9 @@ def test_few_rows_take_large_tiles_where_these_can_be_cut():
     assert choose_tile(128, 12, tiles, cut_keys=1024, wide4=16).queries < 128
 
 
-def test_a_forced_tile_is_what_runs(device, inputs, monkeypatch):
+def test_a_configuration_in_place_of_a_variant_is_what_runs(device, inputs):
     tile = Tile(4, 2, 4, 16, 2, 4, True)
-    monkeypatch.setattr(attention_module, "choose_tile", lambda *_, **__: tile)
-    shader, params, workgroups, _ = attention_plan(device, *inputs, variant="tiled")
+    shader, params, workgroups, _ = attention_plan(device, *inputs, variant=Config("tiled", tile))
     assert shader.constants["BQ"] == 8
     assert params["tiles"] == 1
     assert workgroups == (2 * 4, 1, 1)

@@ -199,10 +199,10 @@ def test_decoding_with_an_edit_makes_no_shader_anew_at_every_step(on_gpu, bridge
     call(on_gpu, "edit", text=ALIBI)
     call(on_gpu, "decode_open", layer=0, capacity=24)
     call(on_gpu, "decode_step", position=4, head=1)
-    pipelines = len(on_gpu.device._pipelines)
+    pipelines = len(on_gpu.device.queue.pipelines)
     call(on_gpu, "decode_step", position=5, head=1)
     call(on_gpu, "decode_step", position=6, head=1)
-    assert len(on_gpu.device._pipelines) == pipelines
+    assert len(on_gpu.device.queue.pipelines) == pipelines
 
 
 # gradients

@@ -1,4 +1,4 @@
-"""Calls of one form: what was checked and planned for the first holds for the others."""
+"""Calls with the same plan key: what was checked and planned for the first holds for the others."""
 
 import asyncio
 import gc
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
-from py_attn.kernels.attention import options as _inputs
-from py_attn.kernels.forms import form_of
+from py_attn.gpu import kernel as gpu_kernel
+from py_attn.gpu.kernel import plan_key
+from py_attn.kernels.attention import options
 from tests.recording_bridge import RecordingBridge
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -25,8 +26,8 @@ def device_on(bridge):
 def checked(monkeypatch):
     """How often a call was checked from the beginning."""
     calls = []
-    resolve = _inputs.resolve
-    monkeypatch.setattr(_inputs, "resolve", lambda *a, **k: calls.append(a) or resolve(*a, **k))
+    resolve = options.resolve_problem
+    monkeypatch.setattr(options, "resolve_problem", lambda *a, **k: calls.append(a) or resolve(*a, **k))
     return calls
 
 
@@ -109,7 +110,7 @@ def launched(bridge, tensors, keywords):
 
 
 @given(alike())
-def test_a_known_form_is_launched_like_one_that_was_never_seen(several):
+def test_a_kept_plan_launches_what_a_new_one_would(several):
     bridge = RecordingBridge()
     device = device_on(bridge)
     for call in several * 2:
@@ -118,7 +119,7 @@ def test_a_known_form_is_launched_like_one_that_was_never_seen(several):
         assert launched(bridge, *make(device, call))[1:] == expected[1:]
 
 
-def test_calls_of_one_form_are_checked_once(device, checked):
+def test_calls_with_one_key_are_checked_once(device, checked):
     for _ in range(3):
         pa.attention(*qkv(device), causal=True, window=(3, None))
     assert len(checked) == 1
@@ -137,7 +138,7 @@ def test_calls_of_one_form_are_checked_once(device, checked):
     ],
     ids=str,
 )
-def test_another_option_is_another_form(device, bridge, checked, options):
+def test_another_option_is_another_key(device, bridge, checked, options):
     inputs = qkv(device)
     plain = launched(bridge, inputs, {})
     assert launched(bridge, inputs, options)[2] != plain[2]
@@ -156,7 +157,7 @@ def test_another_option_is_another_form(device, bridge, checked, options):
     ],
     ids=["dtype", "offset", "strides", "heads", "value head dim"],
 )
-def test_other_tensors_are_another_form(device, bridge, checked, change):
+def test_other_tensors_are_another_key(device, bridge, checked, change):
     inputs = qkv(device)
     launched(bridge, inputs, {})
     launched(bridge, change(device, *inputs), {})
@@ -185,19 +186,19 @@ def test_what_equals_something_right_is_still_refused(device, right, wrong):
         pa.attention(*inputs, **wrong)
 
 
-def test_arrays_and_functions_have_no_form(device, checked):
+def test_arrays_and_functions_have_no_key(device, checked):
     inputs = qkv(device)
     for _ in range(2):
         pa.attention(*inputs, kv_lengths=np.array([7]))
         pa.attention(*inputs, mask_mod=lambda b, h, q, k: k <= q)
         pa.attention(*inputs, scale=np.float32(0.5))
-        pa.attention(*inputs, window=[1, 2])
+        pa.attention(*inputs, softcap=np.float32(2))
         pa.attention(*(np.zeros(x.shape, np.float32) for x in inputs))
     assert len(checked) == 10
-    assert form_of([inputs[0], None], [object()]) is None
+    assert plan_key("attention", [inputs[0], None], [object()]) is None
 
 
-def test_a_destroyed_tensor_of_a_known_form_is_refused(device):
+def test_a_destroyed_tensor_is_refused_though_there_is_a_plan(device):
     inputs = qkv(device)
     pa.attention(*inputs)
     inputs[1].destroy()
@@ -210,7 +211,7 @@ def test_a_destroyed_tensor_of_a_known_form_is_refused(device):
         pa.attention(*qkv(device), kv_lengths=lengths)
 
 
-def test_a_known_form_of_two_devices_is_refused(device):
+def test_tensors_of_two_devices_are_refused_though_there_is_a_plan(device):
     inputs = qkv(device)
     pa.attention(*inputs)
     other = qkv(device_on(RecordingBridge()))
@@ -218,7 +219,7 @@ def test_a_known_form_of_two_devices_is_refused(device):
         pa.attention(inputs[0], inputs[1], other[2])
 
 
-def test_a_known_form_on_a_lost_device_is_refused(device, bridge):
+def test_a_lost_device_is_refused_though_there_is_a_plan(device, bridge):
     inputs = qkv(device)
     pa.attention(*inputs)
     bridge.reason = "unknown"
@@ -226,24 +227,24 @@ def test_a_known_form_on_a_lost_device_is_refused(device, bridge):
         pa.attention(*inputs)
 
 
-def test_what_is_known_holds_no_tensors(device):
+def test_plans_hold_no_tensors(device):
     pa.attention(*qkv(device), kv_lengths=device.tensor([7], "int32"), return_lse=True)
     gc.collect()
     assert device.memory_allocated() == 0
 
 
-def test_forms_that_are_known_have_an_end(device, monkeypatch, checked):
-    monkeypatch.setattr(gpu_device, "_MOST_FORMS", 3)
+def test_there_are_only_so_many_plans(device, monkeypatch, checked):
+    monkeypatch.setattr(gpu_kernel, "_MAX_PLANS", 3)
     inputs = qkv(device)
     for window in range(5):
         pa.attention(*inputs, window=window)
-    assert len(device._known) <= 3
+    assert len(device.plans) <= 3
     pa.attention(*inputs, window=4)
     pa.attention(*inputs, window=0)
     assert len(checked) == 6
 
 
-def test_recording_and_clocks_know_forms_too(device, bridge):
+def test_recording_and_timers_use_plans_too(device, bridge):
     inputs = qkv(device)
     pa.attention(*inputs)
     with device.record() as program:
@@ -256,14 +257,14 @@ def test_recording_and_clocks_know_forms_too(device, bridge):
     assert len(bridge.launches) == 3
 
 
-def test_outputs_of_a_known_form_are_poisoned_where_asked(device):
+def test_outputs_of_a_kept_plan_are_poisoned_where_asked(device):
     inputs = qkv(device)
     pa.attention(*inputs)
     device.poison_outputs = True
     assert np.isnan(asyncio.run(pa.attention(*inputs).numpy())).all()
 
 
-def test_backward_and_forward_are_different_forms(device, bridge):
+def test_backward_and_forward_have_different_keys(device, bridge):
     inputs = qkv(device)
     out, lse = pa.attention(*inputs, return_lse=True)
     for _ in range(2):
@@ -350,7 +351,7 @@ def decoded(bridge, device, call):
 
 @given(alike_decodes())
 @settings(max_examples=50)
-def test_a_known_decode_is_launched_like_one_that_was_never_seen(several):
+def test_a_kept_plan_of_a_decode_launches_what_a_new_one_would(several):
     bridge = RecordingBridge()
     device = device_on(bridge)
     for call in several:
@@ -358,14 +359,14 @@ def test_a_known_decode_is_launched_like_one_that_was_never_seen(several):
         assert decoded(bridge, device, call) == decoded(fresh, device_on(fresh), call)
 
 
-def test_a_decode_of_a_known_form_checks_its_tensors(device):
+def test_a_kept_plan_of_a_decode_checks_its_tensors(device):
     query = zeros(device, 1, 2, 1, 8)
     sinks = zeros(device, 2)
     cache = pa.KVCache(1, 2, 8, 8, device=device)
     cache.append(zeros(device, 1, 2, 3, 8), zeros(device, 1, 2, 3, 8))
     for _ in range(2):
         pa.decode_attention(query, cache, sinks=sinks)
-    assert len(device._known) == 1
+    assert len(device.plans) == 1
     with pytest.raises(TypeError, match="softcap"):
         pa.decode_attention(query, cache, softcap=True)
     sinks.destroy()
