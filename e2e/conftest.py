@@ -111,7 +111,9 @@ def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
     info = wait_until_ready(page)
     # The page's own first maps share the device; checks that count its memory want them done.
     page.wait_for_selector("[data-painted]", state="attached", timeout=60_000)
-    yield Lab(page, info)
+    lab = Lab(page, info)
+    lab.install()
+    yield lab
     context.close()
     watch.check()
 

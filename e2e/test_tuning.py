@@ -2,15 +2,13 @@
 
 SETUP = """
 import json
-from unittest import mock
 import numpy as np
 import py_attn as pa
-from py_attn.kernels import _tiles
+from e2e.page.forced import smallest_tile_only
 
 device = pa.default_device()
 await device.tuner.forget()
 x = device.tensor(np.random.default_rng(0).standard_normal((1, 2, 40, 8)))
-one = {"small": _tiles.SOFTWARE[-1]}
 """
 
 
@@ -18,7 +16,7 @@ def test_measured_kept_and_used(lab):
     lab.run(SETUP)
     found = lab.run(
         """
-with mock.patch.dict(_tiles.CANDIDATES, one, clear=True):
+with smallest_tile_only():
     before = await pa.attention(x, x, x).numpy()
     (measured,) = await device.tune(30)
     # Whatever was faster here, the choice that a later visit finds is taken.
@@ -34,7 +32,6 @@ with mock.patch.dict(_tiles.CANDIDATES, one, clear=True):
 [measured.choice in measured.us, sorted(measured.us), kept == {measured.key: measured.choice}, row.variant,
  bool(error < 1e-6)]
 """,
-        timeout=120,
     )
     assert found == [True, ["static", "subgroup small", "tiled small"], True, "tiled", True]
     assert (

@@ -1,7 +1,7 @@
 """Runs the tests whose examples are generated with fresh ones, in `tests/` and `e2e/`.
 
 The seed is printed; with it as the first argument a run is repeated: ``npm run test:random -- 1234``. What
-follows the seed goes to pytest, for example ``npm run test:random -- 1234 tests -k cut`` for some of the tests.
+follows the seed goes to pytest: ``npm run test:random -- 1234 tests -k cut`` runs some of the tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
-"""Runs in the page behind page_checks.py: gradients, packed sequences, score_mod and mask_mod."""
+"""Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
 
-# ruff: noqa: F821 (what page_checks.py defines)
+import numpy as np
+
+import py_attn as pa
+from e2e.page.bounds import lse_over_bound, numpy_errors, over_bound
+from e2e.page.inputs import laid_out, make_mask, make_sinks, normal, poisoned
+from py_attn.gpu.dtypes import round_to
 
 GRADIENTS = ("d_query", "d_key", "d_value", "d_sinks")
 

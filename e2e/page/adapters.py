@@ -1,6 +1,4 @@
-"""Runs in the page behind page_checks.py, in its namespace: checks of ONNX's and PyTorch's signatures."""
-
-# ruff: noqa: F821 (what page_checks.py defines)
+"""Checks of ONNX's and PyTorch's signatures."""
 
 import base64
 import io
@@ -8,6 +6,8 @@ import io
 import numpy as np
 
 import py_attn as pa
+from e2e.page.bounds import numpy_errors, over_bound
+from e2e.page.inputs import make_mask, mask_tensor, normal, poisoned
 
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 
