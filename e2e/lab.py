@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,20 @@ def wait_until_ready(page: Page) -> dict[str, Any]:
     page.wait_for_function("() => window.pyAttn !== undefined")
     info: dict[str, Any] = page.evaluate("() => window.pyAttn.ready")
     return info
+
+
+def until(page: Page, condition: Callable[[], bool], what: str) -> None:
+    """Wait until ``condition`` holds here, and let the page's events come in meanwhile."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S} s for {what}"
+        page.wait_for_timeout(50)
+
+
+def next_frames(page: Page) -> None:
+    """Wait until the page was laid out and drawn anew, and what observes sizes has had its turn."""
+    frame = "await new Promise((done) => requestAnimationFrame(done));"
+    page.evaluate(f"async () => {{ {2 * frame} }}")
 
 
 def wait_for_maps(page: Page, source: int) -> None:
