@@ -29,7 +29,7 @@ def numpy_errors(compute, query, key):
 
     A try has the head dim in another order and the query a little larger, so that everything rounds anew.
     """
-    worst = []
+    worst: list[float] = []
     for n in range(_TRIES):
         order = np.random.default_rng(n).permutation(query.shape[-1]) if n else slice(None)
         q, k = (query[..., order] * (1 + n / 16)).astype(np.float32), key[..., order]

@@ -1,6 +1,7 @@
 """Checks of caches and of `pa.decode_attention`: see `check_decode`."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Loop:
         self.held = [np.zeros((*shape, dim), np.float32) for dim in self.dims]
         self.ring = {"capacity": case["capacity"], "sink_tokens": case.get("sink_tokens", 0)}
         self.ours, self.theirs = decode_mods(self.device, case, self.random)
-        self.sinks = {}
+        self.sinks: dict[str, Any] = {}
         if case.get("sinks"):
             self.theirs["sinks"] = make_sinks(self.random, case["heads"], case["sinks"])
             self.sinks["sinks"] = self.device.tensor(self.theirs["sinks"], case["sinks"])

@@ -1,6 +1,7 @@
 """Random inputs of a case, on the device and as the reference takes them."""
 
 import contextlib
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def make_mask(random, spec):
     shape = spec["shape"]
     if spec["dtype"] == "bool":
         mask = random.random(shape) < 0.7
-        hidden = False
+        hidden: Any = False
     else:
         mask = normal(random, shape, spec["dtype"], 2.0)
         mask[random.random(shape) < 0.2] = -np.inf

@@ -5,6 +5,8 @@ left out, and everything after the codes is compared given the codes that the GP
 the error of the same steps in numpy's float32, and a few roundings of the largest number.
 """
 
+from typing import Any
+
 import numpy as np
 
 import py_attn as pa
@@ -41,7 +43,7 @@ async def check_quantize(shape, bits, qjl, dtype, seed, swapped):
     single = plain.quantize(x, bits, np.float32, qjl=qjl)
     flat = x.reshape(-1, shape[-1])
     same = np.ones(len(flat), bool)
-    pairs = [(found, expected), (single, expected)]
+    pairs: list[tuple[Any, Any]] = [(found, expected), (single, expected)]
     # What is left of few numbers is at right angles to few directions, and rotated it is often zero.
     if qjl and shape[-1] >= 16:
         pairs.append((found.residual, expected.residual))
@@ -84,7 +86,7 @@ async def check_quantized_decode(
     device = pa.default_device()
     random = np.random.default_rng(3)
     ring = {"capacity": capacity, "sink_tokens": sink_tokens}
-    held = [[], []]
+    held: list[list[Any]] = [[], []]
     with poisoned(device):
         cache = pa.KVCache(
             batch, kv_heads, capacity, dims[0], value_head_dim=dims[1], dtype=tuple(dtypes), qjl=qjl,
