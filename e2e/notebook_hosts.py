@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -32,6 +33,7 @@ ONE_OF_EACH = """() => {
 SITE = CACHE / "notebook-site"
 
 
+@functools.cache
 def install_wheel() -> Path:
     """A folder with what the wheel holds, for PYTHONPATH: the wheel as it is, not the checkout."""
     wheel = next(path for path in package(CACHE / "package") if path.suffix == ".whl")
@@ -66,7 +68,7 @@ def server(command: list[str], folder: Path, url: str, **environment: str) -> It
             deadline = time.monotonic() + PATIENCE_S
             while True:
                 with contextlib.suppress(OSError):
-                    urllib.request.urlopen(url).close()
+                    urllib.request.urlopen(url, timeout=2).close()
                     break
                 assert process.poll() is None, f"the server ended:\n{log.read_text()}"
                 assert time.monotonic() < deadline, f"the server did not answer:\n{log.read_text()}"

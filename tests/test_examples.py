@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 
 def test_constants_of_local_modules_are_not_drawn(tmp_path, monkeypatch):
-    constants = range(1 << 40, (1 << 40) + 1000)
+    constants = range(1_234_567_890_000, 1_234_567_891_000)
     file = tmp_path / "local_constants.py"
     file.write_text(f"CONSTANTS = {list(constants)}")
     spec = importlib.util.spec_from_file_location(file.stem, file)
