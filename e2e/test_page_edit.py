@@ -1,10 +1,13 @@
 """What the visitor changes: a score_mod while it is typed, gradients, smaller caches, other operations."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
 from e2e.lab import wait_for_maps
-from e2e.test_page import open_synthetic, weight_shown
+from e2e.page_view import HEATMAP, expect_weight, pixels, settled_map, wait_for_change
+from e2e.test_page import open_synthetic
 
 WEIGHT = """
 import io, js
@@ -32,18 +35,9 @@ def write(page, text):
     page.keyboard.insert_text(text)
 
 
-def pixels(page, selector):
-    return page.locator(selector).evaluate("one => one.toDataURL()")
-
-
-def wait_for_change(page, selector, before):
-    changed = "([selector, before]) => document.querySelector(selector).toDataURL() !== before"
-    page.wait_for_function(changed, arg=[selector, before])
-
-
 def test_a_preset_changes_every_map_and_none_brings_them_back(shown, artifacts):
     thumb = '.thumb[aria-label="Layer 1, head 1"] canvas'
-    plain, large = pixels(shown, thumb), pixels(shown, "canvas.heatmap")
+    plain, large = pixels(shown, thumb), settled_map(shown)
     before = pixels(shown, ".edit-maps figure:first-child canvas")
     preset(shown, "Prefix-LM")
     status = shown.locator(".edit-status")
@@ -51,13 +45,13 @@ def test_a_preset_changes_every_map_and_none_brings_them_back(shown, artifacts):
     expect(shown.locator("#focus header p")).to_contain_text("Your mask_mod holds")
     # Each map is painted when its answer comes, in any order.
     wait_for_change(shown, thumb, plain)
-    wait_for_change(shown, "canvas.heatmap", large)
+    wait_for_change(shown, HEATMAP, large)
     wait_for_change(shown, ".edit-maps figure:last-child canvas", before)
     assert pixels(shown, ".edit-maps figure:first-child canvas") == before
     wanted = exact(shown, """
 mod = lambda b, h, i, j: (j < 6) | (j <= i)
 float(pa.reference.attention_weights(*arrays[:2], mask_mod=mod)[0, 11, 9, 2])""")  # fmt: skip
-    assert weight_shown(shown) == pytest.approx(wanted, abs=1e-4)
+    expect_weight(shown, wanted)
     shown.locator(".edit-wgsl summary").click()
     expect(shown.locator(".edit-wgsl .shader")).to_contain_text("fn mask_mod(b: i32")
     shown.get_by_label("with the kernel around it").check()
@@ -78,12 +72,12 @@ def test_maps_follow_what_is_typed_and_errors_say_what_to_write(shown):
     wanted = exact(
         shown, "float(pa.reference.attention_weights(*arrays[:2], scale=3 / 32**0.5)[0, 11, 9, 2])"
     )
-    assert weight_shown(shown) == pytest.approx(wanted, abs=1e-4)
+    expect_weight(shown, wanted)
     write(shown, "def score_mod(score, b, h, q_idx, kv_idx): return score if q_idx > 2 else -score")
     expect(status).to_contain_text("Line 1. TypeError: score_mod: a traced value has no truth yet")
     expect(status).to_contain_text("pa.where(condition, a, b)")
     expect(shown.locator(".cm-blamed")).to_have_count(1)
-    assert weight_shown(shown) == pytest.approx(wanted, abs=1e-4)  # the maps stay as they were
+    expect_weight(shown, wanted)  # the maps stay as they were
 
 
 def test_the_next_source_and_the_kernels_know_the_edit(shown):
@@ -95,7 +89,7 @@ def test_the_next_source_and_the_kernels_know_the_edit(shown):
     kernel.get_by_label("Variant").select_option("naive")
     kernel.get_by_label("Runs").select_option("3")
     kernel.get_by_role("button", name="Run").click()
-    expect(kernel.locator(".kernel-note")).to_contain_text("with your score_mod. Medians", timeout=60_000)
+    expect(kernel.locator(".kernel-note")).to_contain_text("with your score_mod. Medians")
     expect(kernel.locator('[data-name="naive"] .ok')).to_be_visible()
     preset(shown, "None")
 
@@ -106,7 +100,7 @@ def test_every_operation_is_timed_beside_its_error(shown):
     assert {"backward", "varlen", "score_mod", "sinks", "turboquant", "sdpa", "onnx"} <= set(operations)
     kernel.get_by_label("Variant").select_option("operations")
     kernel.get_by_role("button", name="Run").click()
-    expect(kernel.locator(".operations .ok")).to_have_count(len(operations), timeout=120_000)
+    expect(kernel.locator(".operations .ok")).to_have_count(len(operations))
     kernel.get_by_role("button", name="backward", exact=True).click()
     expect(kernel.locator("h3")).to_contain_text("attention_backward")
 
@@ -114,7 +108,7 @@ def test_every_operation_is_timed_beside_its_error(shown):
 def test_smaller_caches_stand_side_by_side(shown, artifacts):
     decode = shown.locator("#decode")
     decode.get_by_role("button", name="Compare").click()
-    expect(decode.locator(".caches-note")).to_contain_text("weights, and below", timeout=120_000)
+    expect(decode.locator(".caches-note")).to_contain_text("weights, and below")
     cells = [row.locator("td").all_inner_texts() for row in decode.locator(".caches tr:has(td.number)").all()]
     assert len(cells) == 5
     errors = [float(row[2]) for row in cells]
@@ -131,7 +125,8 @@ def test_weights_times_gradients(shown, artifacts):
     shown.get_by_role("radio", name="Sentence").check(force=True)
     wait_for_maps(shown, painted + 1)
     shown.get_by_role("gridcell", name="Layer 6, head 12", exact=True).click()
-    plain = pixels(shown, "canvas.heatmap")
+    expect(shown.locator(".heatmap-box")).to_have_attribute("data-shown", re.compile("/5/11$"))
+    plain = settled_map(shown)
     shown.get_by_role("radio", name="Weight × gradient").check(force=True)
     expect(shown.locator(".legend-ticks")).to_contain_text("−1")
     expect(shown.locator(".links-table thead")).to_contain_text("Share of the output")
@@ -143,7 +138,7 @@ grad = out / (out ** 2).sum(-1, keepdims=True)
 pa.reference.attention_weights(*arrays[:2], value=arrays[2], grad_out=grad)[0, 11].tolist()""")  # fmt: skip
     row = int(shown.locator("canvas.heatmap").get_attribute("aria-label").split("Row ")[1].split(",")[0]) - 1
     assert sum(wanted[row]) == pytest.approx(1)
-    assert weight_shown(shown) == pytest.approx(wanted[row][0], abs=1e-4)
-    assert pixels(shown, "canvas.heatmap") != plain
+    expect_weight(shown, wanted[row][0])
+    wait_for_change(shown, HEATMAP, plain)
     shown.screenshot(path=artifacts / "page-gradient-1440.png")
     shown.get_by_role("radio", name="Weights", exact=True).check(force=True)

@@ -98,14 +98,14 @@ def _choose_tile(options: Options, info: AdapterInfo, subgroup_size: int) -> Til
     p = options.problem
     d4, dv4 = in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)
     tiles = tiles_for(d4, dv4, info.limits, subgroup_size, info.software, inline=options.runs_code_per_score)
-    cut_keys = p.keys if _may_cut(options) else 0
+    cut_keys = p.keys if may_cut(options) else 0
     return choose_tile(p.queries, p.batch * p.heads, tiles, cut_keys=cut_keys, wide4=dv4)
 
 
 def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Tile) -> Config:
     """The configuration of a tiled variant with this tile."""
     cut = None
-    if _may_cut(options):
+    if may_cut(options):
         workgroups = query_tiles(options, tile.queries) * options.problem.heads * options.problem.batch
         cut = cut_of(workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim))
     return Config(variant, tile, cut, unrolled=not info.software)
@@ -119,7 +119,7 @@ def query_tiles(options: Options, tile_rows: int) -> int:
     return -(-queries // tile_rows)
 
 
-def _may_cut(options: Options) -> bool:
+def may_cut(options: Options) -> bool:
     """Whether all tiles walk along all keys."""
     m = options.problem.masking
     unmasked = m.window_left is None and m.window_right is None and not options.runs_code_per_score

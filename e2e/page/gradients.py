@@ -1,6 +1,13 @@
-"""Runs in the page behind page_checks.py: gradients, packed sequences, score_mod and mask_mod."""
+"""Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
 
-# ruff: noqa: F821 (what page_checks.py defines)
+from typing import Any
+
+import numpy as np
+
+import py_attn as pa
+from e2e.page.bounds import lse_over_bound, numpy_errors, over_bound
+from e2e.page.inputs import laid_out, make_mask, make_sinks, normal, poisoned
+from py_attn.gpu.dtypes import round_to
 
 GRADIENTS = ("d_query", "d_key", "d_value", "d_sinks")
 
@@ -73,11 +80,11 @@ async def check_gradients(case):
     if case.get("sinks"):
         theirs["sinks"] = make_sinks(random, hq, "float32")
         ours["sinks"] = device.tensor(theirs["sinks"])
-    tensors = [laid_out(device, x, dtype, case["view"]) for x in (query, key, value, grad)]
+    q, k, v, g = (laid_out(device, x, dtype, case["view"]) for x in (query, key, value, grad))
     with poisoned(device):
-        out, lse = pa.attention(*tensors[:3], variant=case["variant"], return_lse=True, **keywords, **ours)
-        got = pa.attention_backward(tensors[3], *tensors[:3], out, lse, **keywords, **ours)
-        again = pa.attention_backward(tensors[3], *tensors[:3], out, lse, **keywords, **ours)
+        out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **keywords, **ours)
+        got = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours)
+        again = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours)
 
     def forward(q, k, precision):
         return pa.reference.attention(
@@ -146,7 +153,7 @@ async def check_packed(case):
         ours["sinks"] = device.tensor(keywords["sinks"])
     q, k, v, g = (device.tensor(x, dtype) for x in (query, key, value, grad))
     if case["on_gpu"]:
-        cu = device.tensor(cu_q.astype(np.int32)), device.tensor(cu_k.astype(np.int32))
+        cu: tuple[Any, Any] = device.tensor(cu_q.astype(np.int32)), device.tensor(cu_k.astype(np.int32))
     else:
         cu = cu_q, cu_k.tolist()
     with poisoned(device):
