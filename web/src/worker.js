@@ -2,7 +2,8 @@
 
 import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
-import { createBridge, whyNoWebGPU } from './bridge.js';
+import { createBridge } from './bridge.js';
+import { whyNoWebGPU } from './gpu/adapter.js';
 import { createNotes } from './notes.js';
 import { AT_START } from './runtime/at-start.js';
 import { bootPython, loadRest } from './runtime/boot.js';

@@ -3,7 +3,7 @@
  * are those of py_attn/widget/_protocol.py.
  */
 
-import { whyNoWebGPU } from '../bridge.js';
+import { whyNoWebGPU } from '../gpu/adapter.js';
 import { createDevice } from './devices.js';
 import { pack, unpack } from './wire.js';
 
