@@ -72,9 +72,9 @@ export class PyAttnElement extends HTMLElement {
 
   #load() {
     this.#sight?.disconnect();
-    this.#loading ??= import('./embed/file-view.js').then(({ createFileView }) => {
+    this.#loading ??= import('./embed/file-view.js').then(({ FileView }) => {
       const attributes = Object.fromEntries(FOCUS.map((name) => [name, number(this.getAttribute(name))]));
-      const view = createFileView(this, {
+      const view = new FileView(this, {
         base: BASE,
         initial: {
           ...attributes,
