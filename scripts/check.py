@@ -32,6 +32,14 @@ def types_of_scripts() -> None:
     )
 
 
+def tests_of_scripts() -> None:
+    """Run the unit tests of the page's JavaScript."""
+    say("web/tests, with vitest")
+    colors = [] if sys.stdout.isatty() else ["--no-color"]
+    call(["node", ROOT / "node_modules" / "vitest" / "vitest.mjs", "run", *colors], "vitest found problems.")
+    say("tests, with pytest")
+
+
 def site() -> None:
     """Build the site and look for requests to other hosts in what was bundled."""
     build()
@@ -47,7 +55,7 @@ GROUPS: dict[str, list[Callable[[], None]]] = {
         python_module("ruff", "format", "--check", "--quiet"),
     ],
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
-    "unit tests": [python_module("pytest", "tests")],
+    "unit tests": [tests_of_scripts, python_module("pytest", "tests")],
     "build": [site],
     "end-to-end tests": [python_module("pytest", "e2e")],
 }
