@@ -1,4 +1,4 @@
-/** The page: puts the panels together around one runtime, and says what becomes of Python and the GPU. */
+/** The page: connects the panels to one runtime, and reacts when Python stops or the GPU is lost. */
 
 import { createApi } from './api.js';
 import { shortError } from './format.js';
@@ -86,13 +86,13 @@ class App {
     });
   }
 
-  /** Python is there, for the first time or again after a stop. @param {Info} info */
+  /** Python is ready, for the first time or again after a stop. @param {Info} info */
   async started(info) {
     const first = !this.#store.state.source;
     await this.#begin(info);
     if (first) return this.#firstVisit();
     await this.#reopen();
-    return this.#banner.show('info', 'Python is back.', 'The console begins anew; your text was kept.');
+    return this.#banner.show('info', 'Python is back.', 'The console starts with no variables; your text was kept.');
   }
 
   stopped() {
@@ -110,7 +110,7 @@ class App {
 
   /** Asks for another device, and computes again what was shown. @param {string} reason */
   async recover(reason) {
-    // What takes the GPU down again and again is not tried a third time.
+    // If the same input loses the GPU twice in a row, it is not tried a third time.
     const again = performance.now() - this.#lostAt < REPEATED_LOSS_MS;
     this.#lostAt = performance.now();
     this.#hasModel = false;
@@ -130,7 +130,7 @@ class App {
     }
   }
 
-  /** Shows what there is to compute on, and the sample where nothing is shown yet. @param {Info} info */
+  /** Shows which adapter computes, and opens the sample where nothing is shown yet. @param {Info} info */
   async #begin(info) {
     this.#adapter.show(info);
     this.#store.set({ info });
@@ -148,7 +148,7 @@ class App {
   async #firstVisit() {
     void this.python.openEditor();
     void this.#edit.openEditor();
-    // A sentence from the last visit needs no click when the weights are in the browser's cache anyway.
+    // A sentence from the last visit is computed without a click, as the weights are in the browser's cache.
     if (this.#input.pending && hadModel()) await this.#input.start();
   }
 

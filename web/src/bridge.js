@@ -1,8 +1,8 @@
 /**
  * What Python calls in JavaScript. This file and its parts in gpu/ are the only ones that touch navigator.gpu.
  *
- * Python (py_attn/gpu) decides everything; this side keeps the WebGPU objects behind integer handles and does what it
- * is told.
+ * Python (py_attn/gpu) decides everything; this side keeps the WebGPU objects behind integer handles and carries out
+ * Python's calls.
  */
 
 import { describeAdapter, requestDevice } from './gpu/adapter.js';
@@ -21,7 +21,7 @@ import { Runner } from './gpu/runner.js';
  */
 
 /**
- * @param {{ fetchAsset: FetchAsset, notes?: Notes }} site where the site's files come from, and what the browser keeps
+ * @param {{ fetchAsset: FetchAsset, notes?: Notes }} site how the site's files are fetched, and where short texts are stored
  */
 export function createBridge({ fetchAsset, notes }) {
   return {
@@ -97,7 +97,7 @@ export class DeviceBridge {
 
   // Buffers
 
-  // Whoever is far away chooses its own handles, so as not to wait for ours.
+  // A Python that is not in this browser chooses the handles itself, so that it need not wait for an answer.
 
   /** @param {number} size @param {string} label @param {number} [handle] */
   createBuffer(size, label, handle) {
@@ -210,7 +210,7 @@ export class DeviceBridge {
     const dispatches = this.#program(handle);
     this.#writeParams(params);
     const result = this.#runner.time(dispatches, together);
-    result.catch(() => {}); // told to whoever asks for the timings
+    result.catch(() => {}); // `timings` reports it
     return this.#keep(this.#timings, result, ticket);
   }
 
@@ -218,10 +218,10 @@ export class DeviceBridge {
   async timings(ticket) {
     const result = this.#timings.get(ticket);
     this.#timings.delete(ticket);
-    return JSON.stringify(result && (await this.#queue.hurried(result)));
+    return JSON.stringify(result && (await this.#queue.polled(result)));
   }
 
-  /** Notes an error that the next `synchronize` tells. @param {string} label @param {unknown} error */
+  /** Records an error that the next `synchronize` reports. @param {string} label @param {unknown} error */
   note(label, error) {
     this.#errors.add({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
   }

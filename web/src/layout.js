@@ -4,7 +4,7 @@ import { fill, h, icon, ICONS } from './dom.js';
 import { card } from './mount.js';
 
 /**
- * Fills an element with the page, and gives the places that the panels take.
+ * Fills an element with the page, and returns the elements that the panels fill.
  * @param {HTMLElement} element
  */
 export function layOut(element) {
@@ -65,7 +65,7 @@ function hero() {
     h(
       'p',
       null,
-      'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is held against float64.',
+      'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is compared with float64.',
     ),
   );
 }

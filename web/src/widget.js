@@ -1,6 +1,6 @@
 /**
  * The notebook widget's front end, as anywidget loads it: a function that gives every model a front end of its own.
- * What computes is Python in the kernel; what it asks of a GPU is done here, on the viewer's.
+ * Python computes in the kernel; its GPU work is done here, on the GPU of the reader's computer.
  */
 
 import { Link } from './embed/link.js';

@@ -35,6 +35,6 @@ describe('Queue', () => {
 
   it('passes on what goes wrong with what it waits for', async () => {
     const { queue } = recording();
-    await expect(queue.hurried(Promise.reject(new Error('lost')))).rejects.toThrow('lost');
+    await expect(queue.polled(Promise.reject(new Error('lost')))).rejects.toThrow('lost');
   });
 });

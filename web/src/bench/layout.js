@@ -8,14 +8,14 @@ import { toMarkdown } from './markdown.js';
 /** @typedef {import('./types').Report} Report */
 
 const START =
-  'When each stage began after navigation, with nothing kept and with everything kept; the first map is what a visitor waits for.';
+  'When each stage began after navigation, with an empty cache and with a full one; the first map is what a visitor waits for.';
 const WORKLOADS =
   'Checked against float64 on sampled rows with outputs poisoned by NaN, then timed. GPU time: medians over passes of many ' +
   'calls. Wall: each of many calls in a row until the GPU is done, the same steps for the peers, whose inputs and outputs ' +
   'stay on the GPU too.';
 
 /**
- * Fills an element with the page, and gives the places for what changes.
+ * Fills an element with the page, and returns the elements that change.
  * @param {HTMLElement} element
  * @param {() => Report | null} report what the files are made from
  */

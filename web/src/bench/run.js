@@ -119,8 +119,8 @@ async function measurePeer(peers, name, row, report, listener) {
 }
 
 /**
- * Pairs of a first and a repeated visit; several of them are also told in lines of text, and after them comes a visit
- * that lists what Python imports.
+ * Pairs of a first and a repeated visit; several of them are also reported as lines of text, and followed by a visit that lists
+ * what Python imports.
  * @param {Report} report @param {number} pairs @param {Listener} listener
  */
 async function measureStarts({ starts, ...report }, pairs, listener) {

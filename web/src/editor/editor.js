@@ -97,7 +97,7 @@ export function createEditor(element, text, { label = 'Python code', onRun, onCh
     }),
   });
 
-  // Out of sight the editor does not notice by itself that its lines wrap differently now.
+  // An editor that was hidden does not notice that its lines wrap differently now.
   new ResizeObserver(() => view.requestMeasure()).observe(element);
 
   return {

@@ -23,7 +23,7 @@ export class FileView {
   #viewer = null;
   /** @type {Promise<ArrayBuffer> | null} of the file that was opened last */
   #bytes = null;
-  /** Counts the files, so that an answer about an earlier one can be told. */
+  /** Counts the files, so that an answer about an earlier one can be recognised. */
   #number = 0;
   #waiting = false;
   #isDark = false;
@@ -45,7 +45,7 @@ export class FileView {
   }
 
   /**
-   * Shows a file. A later call wins over an earlier one that is still under way.
+   * Shows a file. A later call wins over an earlier one that is still in progress.
    * @param {Promise<ArrayBuffer>} bytes
    */
   async open(bytes) {
@@ -95,7 +95,7 @@ export class FileView {
     if (this.#runtime) return this.#runtime;
     const runtime = acquireRuntime(this.model, this.#options.base);
     this.#runtime = runtime;
-    // When Python did not start, another try begins anew.
+    // When Python did not start, the next file starts it again.
     runtime.ready.catch(() => (this.#runtime = this.#viewer = null));
     const { signal } = this.#ending;
     runtime.addEventListener('progress', (event) => this.#tell(/** @type {CustomEvent} */ (event).detail), { signal });

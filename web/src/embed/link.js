@@ -1,5 +1,5 @@
 /**
- * The connection between one widget model and its kernel: it asks, is asked, and notices when nobody answers. The
+ * The connection between one widget model and its kernel: calls in both directions, and a check that the kernel still answers. The
  * messages are those of py_attn/widget/_protocol.py.
  */
 
@@ -42,7 +42,7 @@ export class Link {
   #delay = PATIENCE_MS;
   /** The name that the kernel gave itself; those of its devices begin with it. */
   #kernel = '';
-  /** Whether the host has said that the connection to the kernel broke, and nobody has answered since. */
+  /** Whether the host has said that the connection to the kernel broke, and the kernel has not answered since. */
   #dead = false;
   /** @type {Map<number, Pending>} calls without an answer */
   #pending = new Map();

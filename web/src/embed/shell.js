@@ -1,4 +1,4 @@
-/** What stands around a view on somebody else's page: a shadow tree of its own, light or dark, and a line of words. */
+/** What surrounds a view on another page: a shadow tree of its own, light or dark, with a line for messages. */
 
 import { fill, h } from '../dom.js';
 import styles from '../styles/embed.css?inline';
@@ -46,7 +46,7 @@ export class Shell {
     this.#applyTheme();
   }
 
-  /** What is shown, in the words of who made it. @param {string} text */
+  /** The title that the view's author gave it. @param {string} text */
   setTitle(text) {
     this.#title.textContent = text;
     this.#title.title = text;
@@ -54,7 +54,7 @@ export class Shell {
   }
 
   /**
-   * Something to read above the view, or in its place; '' takes it away.
+   * A message above the view, or instead of it; '' removes it.
    * @param {'wait' | 'bad' | 'note'} tone @param {string} title @param {string} [rest]
    * @param {number} [share] of the work that is done
    */
@@ -71,12 +71,12 @@ export class Shell {
   }
 
   /**
-   * A picture in the place of the view; null takes it away.
+   * A picture instead of the view; null removes it.
    * @param {Uint8Array<ArrayBuffer> | null} png @param {string} text what it shows
    */
   showStill(png, text) {
     const picture = png?.length ? URL.createObjectURL(new Blob([png], { type: 'image/png' })) : '';
-    // Not earlier: a picture that is taken away while it loads would be an error in the console.
+    // Not earlier: a picture that is removed while it loads would be an error in the console.
     const loaded = () => URL.revokeObjectURL(picture);
     this.#still.hidden = !picture;
     const image = picture && h('img', { src: picture, alt: text, onload: loaded, onerror: loaded });

@@ -1,4 +1,4 @@
-/** The adapter: why there is none, what of it is asked for, and how Python learns what it is. */
+/** The adapter: why there is none, which limits and features are requested, and its description for Python. */
 
 // https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md
 const SUBGROUP_MATRIX = 'chromium-experimental-subgroup-matrix';
@@ -35,7 +35,7 @@ export function whyNoWebGPU() {
   return '';
 }
 
-/** Gives a device with the adapter's own limits and the optional features that it has; rejects with what to do. */
+/** Resolves with a device that has the adapter's own limits and optional features; rejects with what to do. */
 export async function requestDevice() {
   const reason = whyNoWebGPU();
   if (reason) throw new Error(reason);
@@ -53,7 +53,7 @@ export async function requestDevice() {
   return { adapter, device };
 }
 
-/** The adapter in its own words, as Python's AdapterInfo wants it. @param {GPUAdapter} adapter @param {GPUDevice} device */
+/** The adapter's description, with the keys that py_attn/gpu expects. @param {GPUAdapter} adapter @param {GPUDevice} device */
 export function describeAdapter(adapter, device) {
   const { info } = adapter;
   const subgroups = device.features.has('subgroups');

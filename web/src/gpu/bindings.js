@@ -76,7 +76,7 @@ export class Bindings {
     return group;
   }
 
-  /** Lets go of all buffers, as one of them is about to be destroyed. */
+  /** Drops all bind groups, as a buffer of theirs is about to be destroyed. */
   forgetBuffers() {
     this.#bindGroups.clear();
   }

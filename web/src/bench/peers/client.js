@@ -1,4 +1,4 @@
-/** The bench's side of the peers: a worker for each, ended when one fails so that the next begins afresh. */
+/** The bench's side of the peers: a worker for each, which is ended when its peer fails so that the next workload starts a new one. */
 
 import * as Comlink from 'comlink';
 
