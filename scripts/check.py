@@ -25,11 +25,10 @@ def python_module(*arguments: str) -> Callable[[], None]:
 
 
 def types_of_scripts() -> None:
-    """Check the types of the page's JavaScript."""
-    call(
-        ["node", ROOT / "node_modules" / "typescript" / "bin" / "tsc", "--project", ROOT],
-        "tsc found problems.",
-    )
+    """Check the types of the page's JavaScript and of its unit tests."""
+    tsc = ROOT / "node_modules" / "typescript" / "bin" / "tsc"
+    for project in (ROOT, ROOT / "web" / "tests"):
+        call(["node", tsc, "--project", project], "tsc found problems.")
 
 
 def tests_of_scripts() -> None:

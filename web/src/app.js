@@ -65,12 +65,10 @@ class App {
     this.#adapter = mountAdapter(page.adapter);
     const { parts } = mount(page.view, this.#store, { kernel: page.kernel });
     for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
+    const stop = () => void runtime.restart().catch(() => {});
     this.#edit = mountEdit(page.edit, api, this.#store);
     mountDecode(page.decode, api, this.#store);
-    this.python = mountConsole(page.console, {
-      show: (source) => runtime.show(source),
-      stop: () => void runtime.restart().catch(() => {}),
-    });
+    this.python = mountConsole(page.console, { show: (source) => runtime.show(source), stop });
     this.#input = mountInput(page.input, this.#store, {
       openSample: async () => void (await this.#openSample()),
       openText: async (text) => this.#open(await api.openText(text)),

@@ -34,11 +34,11 @@ let assets;
 let output;
 /** Imported one by one, so that the profile of a start says what each takes. */
 const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
-/** Methods that run before all modules are loaded. Loading the model needs no other modules than a start. */
+/** What runs before all of Python is there. Loading the model needs no other modules than a start. */
 const RIGHT_AWAY = new Set([...AT_START, 'load_model']);
 /**
- * At its start the page asks for everything at once. The large map is looked at first, and compiling the kernels of the
- * other calls would delay it: so the first call of each method here waits for the first answer to the other method.
+ * At its start the page asks for everything at once. What is looked at first goes first, as compiling the kernels of the
+ * others would hold it up: the first answer to the one is waited for by the other.
  * @type {Record<string, string | undefined>}
  */
 const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' };

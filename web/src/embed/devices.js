@@ -1,4 +1,4 @@
-/** Devices that a page holds for notebook kernels: the bridge carries out what a remote Python sends. */
+/** Devices that a page holds for notebook kernels: what py_attn/gpu/bridge_remote.py sends is done by the bridge. */
 
 import { createBridge } from '../bridge.js';
 

@@ -1,5 +1,5 @@
 /**
- * Arrays in the messages between a notebook's kernel and its front end: JSON with the bytes beside it, as
+ * Arrays on their way between a notebook's kernel and its front end: JSON with the bytes beside it, as
  * py_attn/widget/_protocol.py describes it.
  */
 

@@ -1,5 +1,5 @@
 /**
- * The methods of the viewer that the page calls at its start, in an order in which each can be answered.
+ * What the page asks of the viewer by itself at its start, in an order in which all of it can be answered.
  *
  * scripts/pack.js asks the same, so that all modules for it come in the first archive. Only what is listed here may
  * be asked before the second one is there.
