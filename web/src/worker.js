@@ -42,7 +42,7 @@ const RIGHT_AWAY = new Set([...AT_START, 'load_model']);
  * @type {Record<string, string | undefined>}
  */
 const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' };
-/** The other method may never be called, as for a map that is not on screen. */
+/** What is out of sight is never asked for. */
 const MOST_WAITED_MS = 1000;
 const firstAnswers = createFirsts();
 /** By then all maps of the start are drawn. A call that needs these modules sooner loads them itself, and reports a failure. */
@@ -69,7 +69,7 @@ const worker = {
     python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
     for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
     viewer = python.pyimport('py_attn.viewer').Viewer();
-    // Modules stay until the end, so the garbage collector need not examine them each time.
+    // What was imported stays: collections need not look at all of it each time.
     python.pyimport('gc').freeze();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
     return worker.renew();
