@@ -1,4 +1,4 @@
-/** The report on the page: adapter figures, the table, the picture. */
+/** The report on the page: ceilings, the table, the summary, the starts. */
 
 import { fill, h } from '../dom.js';
 import { formatError, formatTime } from '../format.js';

@@ -20,7 +20,7 @@ export class Peers {
   /** @type {Map<string, [Worker, Comlink.Remote<import('./worker.js').PeerWorker>]>} */
   #workers = new Map();
 
-  /** What a peer calls itself, or why it is not there. @param {string} name */
+  /** A peer's version. @param {string} name */
   async version(name) {
     return this.#ask(name, (remote) => remote.version(name));
   }
