@@ -1,8 +1,9 @@
-/** The worker: Python lives here, and the GPU behind it. The page talks to it through Comlink. */
+/** The worker: runs Python, which uses the GPU through the bridge. The page calls it through Comlink. */
 
 import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
-import { createBridge, whyNoWebGPU } from './bridge.js';
+import { createBridge } from './bridge.js';
+import { whyNoWebGPU } from './gpu/adapter.js';
 import { createNotes } from './notes.js';
 import { AT_START } from './runtime/at-start.js';
 import { bootPython, loadRest } from './runtime/boot.js';
@@ -44,11 +45,11 @@ const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' 
 /** What is out of sight is never asked for. */
 const MOST_WAITED_MS = 1000;
 const firstAnswers = createFirsts();
-/** By then all maps of the start are there. Who needs these modules sooner asks sooner, and is told what fails. */
+/** By then all maps of the start are drawn. A call that needs these modules sooner loads them itself, and reports a failure. */
 const REST_AFTER_MS = 2000;
-/** @type {Promise<void> | undefined} when the modules are there that a start does without */
+/** @type {Promise<void> | undefined} resolves when the modules are loaded that a start does not need */
 let rest;
-/** @type {AbortController | undefined} of the load of the model that is under way */
+/** @type {AbortController | undefined} of the load of the model that is in progress */
 let load;
 
 const worker = {
@@ -74,7 +75,7 @@ const worker = {
     return worker.renew();
   },
 
-  /** Asks for a (new) device, and says what there is. @returns {Promise<Info>} */
+  /** Requests a (new) device, and describes it. @returns {Promise<Info>} */
   async renew() {
     const info = await worker.call('connect', {});
     for (const number of fileViewers.keys()) renewFileViewer(number);
@@ -103,7 +104,7 @@ const worker = {
    * @param {string} method
    * @param {Record<string, any>} payload
    * @param {(...news: any[]) => void} [onProgress]
-   * @param {number} [number] of a file's viewer, in the place of the page's own
+   * @param {number} [number] of a file's viewer, instead of the page's own
    */
   async call(method, payload, onProgress, number) {
     if (!RIGHT_AWAY.has(method)) await wholePython();
@@ -148,7 +149,7 @@ const worker = {
     fileViewers.delete(number);
   },
 
-  /** When what happened here, for the bench. */
+  /** What happened in this worker and when, for the bench. */
   async profile() {
     return readProfile();
   },
@@ -189,7 +190,7 @@ function renewFileViewer(number) {
 }
 
 /**
- * The first device is asked for at once, while Python is on its way.
+ * The first device is requested at once, while Python is being loaded.
  * @param {(reason: string) => void} onLost
  */
 function installBridge(onLost) {
@@ -198,7 +199,7 @@ function installBridge(onLost) {
   let newest = 0;
   /** @type {Promise<import('./bridge.js').DeviceBridge> | undefined} */
   let first = timed('request device', () => bridge.requestDevice());
-  first.catch(() => {}); // told to whoever asks for it
+  first.catch(() => {}); // reported to the call that asks for the device
   async function nextDevice() {
     const early = await first?.finally(() => (first = undefined));
     return early && !early.lost() ? early : bridge.requestDevice();
@@ -209,7 +210,7 @@ function installBridge(onLost) {
       async requestDevice() {
         const device = await nextDevice();
         const number = ++newest;
-        // A loss of a device that has been replaced concerns nobody.
+        // The loss of a device that has been replaced is not reported.
         device.whenLost().then((reason) => number === newest && onLost(reason));
         return device;
       },
@@ -240,7 +241,7 @@ function toPlain(value) {
 }
 
 /**
- * An error that survives the way to the page: its name is the exception's class, its message the traceback.
+ * An error that can be sent to the page: its name is the exception's class, its message the traceback.
  * @param {any} error
  */
 function pythonError(error) {
