@@ -8,9 +8,8 @@ import pytest
 from py_attn import reference
 from py_attn.colormaps import legend, paint_signed, signed_table, table
 from py_attn.viewer import Viewer
-from py_attn.viewer.gpu_engine import GPUEngine
-from py_attn.viewer.measure import rows_of
-from py_attn.viewer.mods import compile_mods
+from py_attn.viewer.panels.accuracy import rows_of
+from py_attn.viewer.sources.mods import compile_mods
 
 SHAPE = {"length": 24, "heads": 4, "kv_heads": 2, "head_dim": 8}
 ALIBI = """
@@ -38,7 +37,7 @@ def viewer():
 @pytest.fixture
 def on_gpu(device):
     made = Viewer()
-    made.device, made.engine = device, GPUEngine(device)
+    made.use(device)
     call(made, "open_synthetic", **SHAPE, mask="padding")
     return made
 
@@ -88,7 +87,7 @@ def test_what_is_opened_meanwhile_is_edited_instead(viewer):
 
     async def busy(*arguments):
         viewer.engine.weights = weights
-        await viewer.open_synthetic(**{**SHAPE, "length": 9})
+        await viewer.call("open_synthetic", {**SHAPE, "length": 9})
         return await weights(*arguments)
 
     viewer.engine.weights = busy

@@ -7,7 +7,6 @@ import pytest
 
 from py_attn.errors import DeviceLostError
 from py_attn.viewer import Viewer
-from py_attn.viewer.gpu_engine import GPUEngine
 
 SHAPE = {"length": 40, "heads": 4, "kv_heads": 2, "head_dim": 16}
 
@@ -19,8 +18,7 @@ def call(viewer, method, **payload):
 @pytest.fixture
 def viewer(device):
     made = Viewer()
-    made.device = device
-    made.engine = GPUEngine(device)
+    made.use(device)
     call(made, "open_synthetic", **SHAPE, mask="alibi", window=9, softcap=4.0)
     return made
 
