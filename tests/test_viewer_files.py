@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from py_attn import reference
-from py_attn.viewer import Viewer, read_source
+from py_attn.viewer import Viewer
+from py_attn.viewer.sources.files import read_source
 
 SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 RNG = np.random.default_rng(0)

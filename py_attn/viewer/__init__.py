@@ -1,6 +1,5 @@
 """What a front end asks for: maps, weights, timings, decode steps; used by the page and by notebooks."""
 
-from py_attn.viewer.sources.files import read_source
 from py_attn.viewer.viewer import Viewer
 
-__all__ = ["Viewer", "read_source"]
+__all__ = ["Viewer"]

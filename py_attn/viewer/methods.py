@@ -6,16 +6,14 @@ The page's worker, the notebook widget, the build and the tests all read this ta
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 #: Takes a Viewer and the method's arguments; plain data and arrays go in and come out.
 Function = Callable[..., Coroutine[Any, Any, Any]]
 _F = TypeVar("_F", bound=Function)
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A method that a front end may call.
 
     Attributes

@@ -12,11 +12,10 @@ from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.engines.host import GivenEngine, ReferenceEngine
 from py_attn.viewer.methods import METHODS, early_methods
 
-# The modules of sources and panels fill the table of methods when they are imported.
-from py_attn.viewer.panels import caches, edit, kernel, maps, status  # noqa: F401
+# The panels fill the table of methods when they are imported.
+from py_attn.viewer.panels import caches, edit, input, kernel, maps, status  # noqa: F401
 from py_attn.viewer.panels.console import Console
 from py_attn.viewer.panels.decode import Decode
-from py_attn.viewer.sources import files, sentence, synthetic  # noqa: F401
 from py_attn.viewer.sources.given import GivenSource
 from py_attn.viewer.sources.mods import ModError
 from py_attn.viewer.sources.source import Layer, Source

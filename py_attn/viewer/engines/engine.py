@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,7 @@ class Style:
             raise ValueError(f"show: expected weights or gradient, got {self.show!r}")
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """A part of a layer's maps.
 
     Attributes

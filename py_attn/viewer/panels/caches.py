@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +37,7 @@ async def decode_cache(
     )  # fmt: skip
 
 
-@dataclass
-class _Result:
+class _Result(NamedTuple):
     """The step over one cache; ``out`` is [Hq, Dv], ``weights`` [length]."""
 
     out: Array
@@ -109,8 +107,7 @@ async def try_cache(
     }
 
 
-@dataclass
-class _Step:
+class _Step(NamedTuple):
     """A query [1, Hq, 1, D], all keys and values up to it, and the first position that the cache holds."""
 
     query: Array
@@ -189,5 +186,5 @@ def _in_numpy(step: _Step, dtype: str) -> _Result:
     else:
         key, value = (np.asarray(round_to(x, dtype), np.float32) for x in (key, value))
         row_bytes = [np.dtype(dtype).itemsize * (x.shape[3] + -x.shape[3] % 4) for x in (key, value)]
-    out, weights = replace(step, key=key, value=value).in_numpy(np.float32)
+    out, weights = step._replace(key=key, value=value).in_numpy(np.float32)
     return _Result(out, weights, sum(row_bytes) * key.shape[1] * step.capacity, [], "none")

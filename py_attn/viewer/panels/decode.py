@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +39,7 @@ async def decode_step(
     return await viewer.decode.step(position, head, splits)
 
 
-@dataclass
-class _Step:
+class _Step(NamedTuple):
     """What one position gives; arrays are [Hq, …]."""
 
     out: Array

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -95,8 +94,7 @@ async def measure_operation(
     }
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     """What is timed: the upload of ``arrays`` and ``run``, not ``prepare``; ``kernel`` is the main kernel."""
 
     name: str
@@ -106,8 +104,7 @@ class _Call:
     run: Callable[[Any], tuple[Tensor, ...]]
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     """What the last repetition gave, and the part of the answer that all repetitions make."""
 
     answer: dict[str, Any]
@@ -139,7 +136,9 @@ async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progre
     main = timed.main
     answer = {
         "variant": main.variant,
-        "kernel": main.kernel if timed.count == 1 else f"{main.kernel}, one of {timed.count} dispatches",
+        "kernel": main.kernel
+        if timed.dispatches == 1
+        else f"{main.kernel}, one of {timed.dispatches} dispatches",
         "repeats": repeats,
         "clock": timed.clock,
         "parts": {part: spread(samples[part]) for part in PARTS},
@@ -150,12 +149,11 @@ async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progre
     return _Measured(answer, results, prepared)
 
 
-@dataclass(frozen=True)
-class TimedCall:
+class TimedCall(NamedTuple):
     """One call: all its dispatches together, and the one whose shader is worth reading."""
 
     main: DispatchTiming
-    count: int
+    dispatches: int
     compile_us: float
     dispatch_us: float
     clock: str
@@ -166,7 +164,7 @@ async def read_timer(timer: Timer, kernel: str) -> TimedCall:
     rows = await timer.results()
     return TimedCall(
         main=next(row for row in rows if row.kernel == kernel),
-        count=len(rows),
+        dispatches=len(rows),
         compile_us=sum(row.compile_us or 0.0 for row in rows),
         dispatch_us=sum(row.wall_us if row.gpu_us is None else row.gpu_us for row in rows),
         clock="wall" if any(row.gpu_us is None for row in rows) else "gpu",

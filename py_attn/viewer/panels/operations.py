@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,7 @@ Tensors = list[Tensor]
 Exact = Callable[[npt.DTypeLike], tuple[Array, ...]]
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """A call to time.
 
     Attributes

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from py_attn.viewer.methods import method
 from py_attn.viewer.sources.arrays import query_source, weights_source
 from py_attn.viewer.sources.source import Array, Source
 
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Viewer
-
 #: Optional arrays beside queries and keys: keyword arguments of :func:`py_attn.attention`.
 _OPTIONS = ("causal", "window", "softcap", "scale", "mask")
-
-
-@method()
-async def open_file(viewer: Viewer, data: Any) -> dict[str, Any]:
-    """Show what a file holds, as :func:`read_source` reads it."""
-    return viewer.open(read_source(bytes(data)))
 
 
 def read_source(data: bytes) -> Source:

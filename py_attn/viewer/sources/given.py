@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from py_attn.viewer.sources.source import Array, Layer, Source
 
 
@@ -19,7 +17,6 @@ class GivenLayer(Layer):
         raise ValueError("layer: these weights were given without query, key and value; nothing can be run")
 
 
-@dataclass
 class GivenSource(Source):
     """Something to look at whose weights are given."""
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from py_attn.viewer.methods import method
 from py_attn.viewer.sources.source import Array, Layer, Masking, Source
-
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Viewer
 
 MASKS = ("none", "causal", "padding", "documents", "alibi")
 #: Longer ones would need too much memory for the boolean matrix of the "documents" mask.
@@ -22,12 +16,6 @@ _LIMITS = {
     "head_dim": (1, 512),
     "layers": (1, 8),
 }
-
-
-@method()
-async def open_synthetic(viewer: Viewer, **shape: Any) -> dict[str, Any]:
-    """Show synthetic input; arguments as for :func:`synthetic`."""
-    return viewer.open(synthetic(**shape))
 
 
 def synthetic(

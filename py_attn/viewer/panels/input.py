@@ -1,4 +1,4 @@
-"""Sentences: a trace that was computed beforehand, or MiniLM run on what a visitor types."""
+"""Input: what a visitor opens becomes the source. Modules that a start does not need are imported late."""
 
 from __future__ import annotations
 
@@ -46,6 +46,22 @@ async def open_text(viewer: Viewer, text: str) -> dict[str, Any]:
     if viewer.model is None:
         raise ValueError("no model is loaded yet")
     return viewer.open(_source("text", await viewer.model.trace(text)))
+
+
+@method()
+async def open_synthetic(viewer: Viewer, **shape: Any) -> dict[str, Any]:
+    """Show synthetic input; arguments as for :func:`py_attn.viewer.sources.synthetic.synthetic`."""
+    from py_attn.viewer.sources.synthetic import synthetic
+
+    return viewer.open(synthetic(**shape))
+
+
+@method()
+async def open_file(viewer: Viewer, data: Any) -> dict[str, Any]:
+    """Show what a file holds, as :func:`py_attn.viewer.sources.files.read_source` reads it."""
+    from py_attn.viewer.sources.files import read_source
+
+    return viewer.open(read_source(bytes(data)))
 
 
 def _source(kind: str, trace: Trace[Any]) -> Source:
