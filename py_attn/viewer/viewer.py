@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from py_attn.viewer.decode import DEFAULT_SPLITS, Decode
 from py_attn.viewer.engines import Engine, ReferenceEngine, Show, Style, check_show, row_step
 from py_attn.viewer.gpu_engine import GPUEngine
 from py_attn.viewer.measure import measure, measure_operation, measure_reference
-from py_attn.viewer.mods import ModError, compile_mods
+from py_attn.viewer.mods import LIMIT_SECONDS, ModError, compile_mods, explain
 from py_attn.viewer.operations import OPERATIONS
 from py_attn.viewer.source import Layer, Masking, Source
 from py_attn.viewer.synthetic import synthetic
@@ -42,6 +41,8 @@ class Viewer:
         The GPU, when there is one.
     source : Source or None
         What is being looked at.
+    limit_seconds : float
+        How long the text of :meth:`edit` may run.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class Viewer:
         self.source: Source | None = None
         self.engine: Engine = ReferenceEngine()
         self._model: Any = None
+        self.limit_seconds = LIMIT_SECONDS
         self._edit = ""
         self._decode: Decode | None = None
 
@@ -151,10 +153,20 @@ class Viewer:
 
     def _open(self, source: Source) -> dict[str, Any]:
         self.source, self._decode = source, None
-        # What the visitor wrote goes on to hold, unless it does not fit what is opened now.
-        with contextlib.suppress(ModError):
+        problem = None
+        # The visitor's text applies to the next source too, unless it fails there.
+        try:
             self.source = self._edited(source, self._edit)
-        return {**source.describe(), "engine": self.engine.name, "edited": self._edited_names()}
+        except ModError as error:
+            problem = explain(error)
+            if not error.finished:
+                self._edit = ""
+        return {
+            **source.describe(),
+            "engine": self.engine.name,
+            "edited": self._edited_names(),
+            "editError": problem,
+        }
 
     async def edit(self, text: str, layer: int = 0) -> dict[str, Any]:
         """Let the score_mod and mask_mod that ``text`` defines hold for all maps; "" takes them away.
@@ -162,18 +174,16 @@ class Viewer:
         Returns
         -------
         dict
-            ``error``: None, or {"message", "line"} (line None where no line is to blame), and then the maps
-            stay as they were; ``edited``: which of the two functions hold; ``wgsl``: what they became;
-            ``kernel``: the shader around them.
+            ``error``: None, or what :func:`py_attn.viewer.mods.explain` gives, and then the maps stay as they
+            were; ``edited``: which of the two functions apply; ``wgsl``: what they became; ``kernel``: the
+            shader around them.
         """
         before, chosen = self._layer(layer)
         try:
             source = self._edited(before, text)
             kernel = await self._try_out(chosen, source.masking)
-        except ModError as error:
-            return self._edit_answer({"message": str(error), "line": error.line})
         except Exception as error:
-            return self._edit_answer({"message": f"{type(error).__name__}: {error}", "line": None})
+            return self._edit_answer(explain(error))
         if self.source is not before:
             # Something else was opened meanwhile: what is edited is that.
             return await self.edit(text, min(layer, len(self._layer(0)[0].layers) - 1))
@@ -205,7 +215,7 @@ class Viewer:
 
     def _edited(self, source: Source, text: str) -> Source:
         given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
-        mods = compile_mods(text, self.device, **given) if text else None
+        mods = compile_mods(text, self.device, limit_seconds=self.limit_seconds, **given) if text else None
         return replace(source, masking=replace(source.masking, mods=mods))
 
     # maps
