@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from py_attn.viewer.panels import caches, edit, input, kernel, maps, status  # n
 from py_attn.viewer.panels.console import Console
 from py_attn.viewer.panels.decode import Decode
 from py_attn.viewer.sources.given import GivenSource
-from py_attn.viewer.sources.mods import ModError
+from py_attn.viewer.sources.mods import LIMIT_SECONDS, ModError, explain
 from py_attn.viewer.sources.source import Layer, Source
 
 Progress = Callable[[str, int, int], None]
@@ -43,6 +42,8 @@ class Viewer:
         What turns a text into a source, once it is loaded.
     edit_text : str
         The visitor's score_mod and mask_mod.
+    limit_seconds : float
+        How long that text may run.
     decode : Decode or None
         The decode panel's cache.
     """
@@ -51,6 +52,7 @@ class Viewer:
         self.console = Console()
         self.source: Source | None = None
         self.edit_text = ""
+        self.limit_seconds = LIMIT_SECONDS
         self._request_device = request_device
         self.use(None)
 
@@ -119,10 +121,20 @@ class Viewer:
         engine = self._engine_for(source)
         engine.check(source.heads, source.length, source.head_dim)
         self.source, self.decode = source, None
-        # A visitor's score_mod holds for the next source too, unless it does not fit it.
-        with contextlib.suppress(ModError):
+        problem = None
+        # The visitor's text applies to the next source too, unless it fails there.
+        try:
             self.source = edit.edited(self, source, self.edit_text)
-        return {**source.describe(), "engine": engine.name, "edited": edit.names(self.source)}
+        except ModError as error:
+            problem = explain(error)
+            if not error.finished:
+                self.edit_text = ""
+        return {
+            **source.describe(),
+            "engine": engine.name,
+            "edited": edit.names(self.source),
+            "editError": problem,
+        }
 
     def layer(self, layer: int) -> tuple[Source, Layer]:
         """The source that is open, and one of its layers."""

@@ -38,12 +38,10 @@ export function mountApp(element, runtime) {
   const adapter = mountAdapter(page.adapter);
   const { parts } = mount(page.view, store, { kernel: page.kernel });
   for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
-  const edit = mountEdit(page.edit, api, store);
+  const stop = () => void runtime.restart().catch(() => {});
+  const edit = mountEdit(page.edit, api, store, stop);
   mountDecode(page.decode, api, store);
-  const python = mountConsole(page.console, {
-    show: (source) => runtime.show(source),
-    stop: () => void runtime.restart().catch(() => {}),
-  });
+  const python = mountConsole(page.console, { show: (source) => runtime.show(source), stop });
   const input = mountInput(page.input, store, {
     openSample: async () => open(await runtime.open('open_sample', SAMPLE)),
     openText: async (text) => open(await api.openText(text)),

@@ -1,4 +1,4 @@
-"""Edit the score: a visitor's score_mod and mask_mod, which hold for all maps."""
+"""Edit the score: a visitor's score_mod and mask_mod, which apply to all maps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from py_attn.viewer.engines.engine import Window
 from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.methods import method
-from py_attn.viewer.sources.mods import ModError, compile_mods
+from py_attn.viewer.sources.mods import compile_mods, explain
 from py_attn.viewer.sources.source import Layer, Masking, Source
 
 if TYPE_CHECKING:
@@ -17,23 +17,21 @@ if TYPE_CHECKING:
 
 @method()
 async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
-    """Let the score_mod and mask_mod that ``text`` defines hold for all maps; "" removes them.
+    """Let the score_mod and mask_mod that ``text`` defines apply to all maps; "" removes them.
 
     Returns
     -------
     dict
-        ``error``: None, or {"message", "line"} (line None where no line is to blame), and then the maps
-        stay as they were; ``edited``: which of the two functions hold; ``wgsl``: the functions as WGSL;
-        ``kernel``: the whole shader.
+        ``error``: None, or what :func:`py_attn.viewer.sources.mods.explain` gives, and then the maps stay as
+        they were; ``edited``: which of the two functions apply; ``wgsl``: the functions as WGSL; ``kernel``:
+        the whole shader.
     """
     before, chosen = viewer.layer(layer)
     try:
         source = edited(viewer, before, text)
         kernel = await _try_out(viewer, chosen, source.masking)
-    except ModError as error:
-        return _answer(viewer, {"message": str(error), "line": error.line})
     except Exception as error:
-        return _answer(viewer, {"message": f"{type(error).__name__}: {error}", "line": None})
+        return _answer(viewer, explain(error))
     if viewer.source is not before:
         # Another source was opened meanwhile: the text is applied to that one.
         return await edit(viewer, text, min(layer, len(viewer.layer(0)[0].layers) - 1))
@@ -50,12 +48,12 @@ def edited(viewer: Viewer, source: Source, text: str) -> Source:
         With the line of the text that is to blame, where one is.
     """
     given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
-    mods = compile_mods(text, viewer.device, **given) if text else None
+    mods = compile_mods(text, viewer.device, limit_seconds=viewer.limit_seconds, **given) if text else None
     return replace(source, masking=replace(source.masking, mods=mods))
 
 
 def names(source: Source | None) -> list[str]:
-    """Which of the two functions hold for a source."""
+    """Which of the two functions apply to a source."""
     mods = source.masking.mods if source else None
     return list(mods.functions) if mods else []
 
