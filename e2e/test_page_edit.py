@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from e2e.lab import wait_for_maps
-from e2e.page_view import HEATMAP, expect_weight, pixels, settled_map, wait_for_change
+from e2e.lab import wait_for_maps, wait_until_ready
+from e2e.page_view import HEATMAP, expect_weight, pixels, settled_map, wait_for_change, weight_shown
 from e2e.test_page import open_synthetic
 
 WEIGHT = """
@@ -92,6 +92,116 @@ def test_the_next_source_and_the_kernels_know_the_edit(shown):
     expect(kernel.locator(".kernel-note")).to_contain_text("with your score_mod. Medians")
     expect(kernel.locator('[data-name="naive"] .ok')).to_be_visible()
     preset(shown, "None")
+
+
+ENDLESS = "def score_mod(score, b, h, q_idx, kv_idx):\n    while True:\n        pass"
+ENDLESS_IN_C = "sum(iter(int, 1))"
+TRIPLED = "print('applied')\ndef score_mod(score, b, h, q_idx, kv_idx): return 3 * score"
+THUMB = '.thumb[aria-label="Layer 1, head 1"] canvas'
+
+
+def wait_for_typing_to_be_applied(page):
+    """Until what was typed would have been run, if it is applied by itself."""
+    page.evaluate("() => new Promise((done) => setTimeout(done, 400))")  # set after the editor's own 300 ms
+    assert page.evaluate("window.pyAttn.run('1 + 2')") == 3
+
+
+def test_a_text_that_never_ends_is_ended_and_waits_for_the_visitor(shown):
+    preset(shown, "Sliding window")
+    status, applied = (
+        shown.locator(".edit-status"),
+        shown.locator("#edit").get_by_role("button", name="Apply"),
+    )
+    printed = shown.locator(".output .line.out", has_text="applied")
+    expect(status).to_contain_text("mask_mod traced into WGSL")
+    expect(applied).to_be_hidden()
+    before = weight_shown(shown)
+    write(shown, ENDLESS)
+    expect(status).to_contain_text("Line 2. score_mod did not finish within 3 seconds", timeout=60_000)
+    expect(status).to_contain_text("must return the score to use. It is not applied again by itself")
+    expect(shown.locator(".cm-blamed")).to_have_count(1)
+    assert weight_shown(shown) == before  # the maps stay as they were
+    write(shown, TRIPLED)
+    wait_for_typing_to_be_applied(shown)
+    expect(printed).to_have_count(0)
+    applied.click()
+    expect(status).to_contain_text("score_mod traced into WGSL")
+    expect(applied).to_be_hidden()
+    expect(printed).not_to_have_count(0)
+    write(shown, "def mask_mod(b, h, q_idx, kv_idx): return kv_idx <= q_idx")
+    expect(status).to_contain_text("mask_mod traced into WGSL")  # while typing, again
+    preset(shown, "None")
+    expect(status).to_contain_text("Nothing is changed")
+
+
+@pytest.fixture
+def edited(page, site_url):
+    """A page of its own with a text that Python never finishes and cannot end by itself."""
+    page.goto(site_url)
+    wait_until_ready(page)
+    wait_for_maps(page, 1)
+    page.plain = pixels(page, THUMB)
+    preset(page, "Sliding window")
+    expect(page.locator("#focus header p")).to_contain_text("Your mask_mod holds")
+    wait_for_change(page, THUMB, page.plain)
+    write(page, ENDLESS_IN_C)
+    expect(page.locator("#edit").get_by_role("button", name="Stop")).to_be_visible()
+    return page
+
+
+def wait_for_maps_without_the_text(page, why):
+    page.wait_for_function(
+        f"document.querySelector(`{THUMB}`)?.toDataURL() === {page.plain!r}", timeout=60_000
+    )
+    wait_for_typing_to_be_applied(page)
+    expect(page.locator("#focus header p")).not_to_contain_text("Your")
+    expect(page.locator(".edit-status")).to_contain_text(f"Not applied: {why}")
+    expect(page.locator("#edit .cm-content")).to_contain_text(ENDLESS_IN_C)
+
+
+def test_stop_beside_the_text_ends_it_for_good(edited, artifacts):
+    status = edited.locator(".edit-status")
+    expect(status).to_contain_text("Stop ends it by starting Python anew")
+    edited.keyboard.insert_text("  # typed meanwhile")
+    edited.locator("#edit").screenshot(path=artifacts / "page-edit-stop.png")
+    edited.keyboard.press("Escape")
+    edited.keyboard.press("Tab")
+    expect(edited.locator("#edit").get_by_role("button", name="Stop")).to_be_focused()
+    edited.keyboard.press("Enter")
+    expect(edited.locator("#edit").get_by_role("button", name="Stop")).to_be_hidden()
+    expect(edited.locator("#edit .cm-content")).to_be_focused()
+    expect(edited.locator(".banner")).to_contain_text("Python is back", timeout=60_000)
+    wait_for_maps_without_the_text(edited, "Python was stopped before the text had finished")
+    expect(edited.locator("#edit .cm-content")).to_contain_text("# typed meanwhile")
+    write(edited, TRIPLED)
+    edited.keyboard.press("ControlOrMeta+Enter")
+    expect(status).to_contain_text("score_mod traced into WGSL")
+    expect(edited.locator("#focus header p")).to_contain_text("Your score_mod holds")
+
+
+def test_the_consoles_stop_does_not_apply_it_again(edited):
+    edited.locator("#console .cm-content").click()
+    edited.keyboard.press("ControlOrMeta+Enter")
+    edited.locator("#console").get_by_role("button", name="Stop").click()
+    expect(edited.locator(".banner")).to_contain_text("Python is back", timeout=60_000)
+    wait_for_maps_without_the_text(edited, "Python was stopped before the text had finished")
+
+
+def test_a_reload_keeps_the_text_and_does_not_apply_it_again(edited):
+    edited.reload()
+    wait_until_ready(edited)
+    wait_for_maps(edited, 1)
+    why = "the text had not finished when the page was left"
+    wait_for_maps_without_the_text(edited, why)
+    edited.reload()
+    wait_until_ready(edited)
+    wait_for_maps_without_the_text(edited, why)
+    preset(edited, "None")
+    expect(edited.locator(".edit-status")).to_contain_text("Nothing is changed")
+    edited.reload()
+    wait_until_ready(edited)
+    expect(edited.locator("#edit .cm-content")).to_contain_text("Change it, and every map")
+    expect(edited.locator(".edit-status")).to_contain_text("Nothing is changed")
 
 
 def test_every_operation_is_timed_beside_its_error(shown):

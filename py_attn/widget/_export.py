@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.viewer import Viewer
-from py_attn.viewer.source import Source
+from py_attn.viewer.engines.engine import Window
+from py_attn.viewer.sources.source import Source
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -125,9 +126,8 @@ async def export(
                 f"format: JSON is for up to {MAX_JSON_LENGTH:,} tokens, here are {source.length:,}"
             )
         all_of_it = slice(0, source.length)
-        weights = await viewer.engine.weights(
-            source.layers[layer], source.masking, [head], all_of_it, all_of_it
-        )
+        window = Window([head], all_of_it, all_of_it)
+        weights = await viewer.engine.weights(source.layers[layer], source.masking, window)
         about = {"title": source.title, "layer": layer, "head": head, "tokens": list(source.tokens)}
         return as_json(weights[0], **about)
     pixels = await picture(viewer, coloring, size, layer, head)

@@ -37,8 +37,8 @@ Custom messages: front end → kernel
     before the last one was answered with "idle", which ipykernel 7.4 leaves out while an asynchronous cell
     runs, and then no change would ever arrive again. (marimo, in turn, needs the update.)
 ``{kind: "call", page, id, method, payload}`` + buffers
-    A method of :class:`py_attn.viewer.Viewer`, as the page calls its worker; which, says ``METHODS`` in
-    ``_viewer.py``: none that runs a visitor's Python. ``id`` counts per page.
+    A method of :data:`py_attn.viewer.methods.METHODS`, as the page calls its worker; only those marked
+    ``notebook``, none of which runs a visitor's Python. ``id`` counts per page.
 ``{kind: "bridge-answer", page, id, result | error}`` + buffers
 ``{kind: "lost", page, device, reason}``
     A device was lost.

@@ -15,8 +15,8 @@ import traitlets
 from py_attn.colormaps import table
 from py_attn.gpu.bridge_remote import RemotePage
 from py_attn.gpu.wire import pack, unpack
-from py_attn.viewer import inputs
-from py_attn.viewer.source import Source
+from py_attn.viewer.sources.arrays import query_source, weights_source
+from py_attn.viewer.sources.source import Source
 from py_attn.widget import _export, _host
 from py_attn.widget._pages import KERNEL, acquire, announce, pages
 from py_attn.widget._viewer import NotebookViewer
@@ -142,12 +142,12 @@ class AttentionView(anywidget.AnyWidget):
             others = {"query": query, "key": key, "value": value, "mask": mask, "window": window}
             if extra := [name for name, given in others.items() if given is not None]:
                 raise ValueError(f"{extra[0]}: expected nothing beside weights, which are shown as they are")
-            source = inputs.weights(weights, tokens=tokens, title=title, batch=batch)
+            source = weights_source(weights, tokens=tokens, title=title, batch=batch)
         else:
             if query is None or key is None:
                 missing = "query" if query is None else "key"
                 raise TypeError(f"{missing}: expected an array (or weights= instead of query and key)")
-            source = inputs.tensors(
+            source = query_source(
                 query,
                 key,
                 value,
@@ -318,10 +318,7 @@ class AttentionView(anywidget.AnyWidget):
         try:
             method, payload = content["method"], unpack(content.get("payload") or {}, buffers)
             given = {name: value for name, value in payload.items() if value is not None}
-            # Only what takes long tells how far it is.
-            result = await self._viewer.answer(
-                method, given, lambda: acquire(page), progress if method == "measure" else None
-            )
+            result = await self._viewer.answer(method, given, lambda: acquire(page), progress)
             reply["result"] = pack(result, out)
             self._after(method, result)
         except Exception as error:

@@ -66,7 +66,7 @@ class App {
     const { parts } = mount(page.view, this.#store, { kernel: page.kernel });
     for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
     const stop = () => void runtime.restart().catch(() => {});
-    this.#edit = mountEdit(page.edit, api, this.#store);
+    this.#edit = mountEdit(page.edit, api, this.#store, stop);
     mountDecode(page.decode, api, this.#store);
     this.python = mountConsole(page.console, { show: (source) => runtime.show(source), stop });
     this.#input = mountInput(page.input, this.#store, {

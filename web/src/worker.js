@@ -5,7 +5,6 @@ import { createAssets } from './assets.js';
 import { createBridge } from './bridge.js';
 import { whyNoWebGPU } from './gpu/adapter.js';
 import { createNotes } from './notes.js';
-import { AT_START } from './runtime/at-start.js';
 import { bootPython, loadRest } from './runtime/boot.js';
 import { createFirsts } from './runtime/firsts.js';
 import { createOutput } from './runtime/output.js';
@@ -25,7 +24,7 @@ import { keepImport, readProfile, timed } from './runtime/profile.js';
 let python;
 /** @type {any} py_attn.viewer.Viewer */
 let viewer;
-/** @type {Map<number, any>} py_attn.viewer.files.FileViewer, on the same device */
+/** @type {Map<number, any>} a Viewer for each file, on the same device */
 const fileViewers = new Map();
 let lastNumber = 0;
 /** @type {ReturnType<typeof createAssets>} */
@@ -34,14 +33,13 @@ let assets;
 let output;
 /** Imported one by one, so that the profile of a start says what each takes. */
 const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
-/** What runs before all of Python is there. Loading the model needs no other modules than a start. */
-const RIGHT_AWAY = new Set([...AT_START, 'load_model']);
 /**
- * At its start the page asks for everything at once. What is looked at first goes first, as compiling the kernels of the
- * others would hold it up: the first answer to the one is waited for by the other.
+ * The methods that need no other modules than a start, as Python's table says (py_attn/viewer/methods.py), each with the
+ * method whose first answer it waits for ('' for none): at its start the page asks for everything at once, and compiling
+ * the kernels of the other panels would delay the map in focus.
  * @type {Record<string, string | undefined>}
  */
-const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' };
+let earlyMethods = {};
 /** What is out of sight is never asked for. */
 const MOST_WAITED_MS = 1000;
 const firstAnswers = createFirsts();
@@ -69,6 +67,7 @@ const worker = {
     python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
     for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
     viewer = python.pyimport('py_attn.viewer').Viewer();
+    earlyMethods = toPlain(viewer.early_methods);
     // What was imported stays: collections need not look at all of it each time.
     python.pyimport('gc').freeze();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
@@ -107,8 +106,8 @@ const worker = {
    * @param {number} [number] of a file's viewer, instead of the page's own
    */
   async call(method, payload, onProgress, number) {
-    if (!RIGHT_AWAY.has(method)) await wholePython();
-    const before = GOES_AFTER[method];
+    const before = earlyMethods[method];
+    if (before === undefined) await wholePython();
     if (before) await firstAnswers.wait(before, MOST_WAITED_MS);
     // null would become Python's JsNull; what is absent has its default there.
     const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
@@ -186,7 +185,7 @@ function wholePython() {
 /** @param {number} number */
 function renewFileViewer(number) {
   fileViewers.get(number)?.destroy();
-  fileViewers.set(number, python.pyimport('py_attn.viewer.files').FileViewer(viewer));
+  fileViewers.set(number, viewer.beside());
 }
 
 /**

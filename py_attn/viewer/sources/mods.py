@@ -1,8 +1,12 @@
-"""A visitor's score_mod and mask_mod: Python text, run once for the kernels and once for numpy."""
+"""A visitor's score_mod and mask_mod: Python text, run once for the kernels and once for numpy.
+
+The text and its functions run under a time limit; see :mod:`py_attn.viewer.sources.limit`.
+"""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,26 +16,39 @@ import numpy as np
 import numpy.typing as npt
 
 import py_attn as pa
+from py_attn.errors import DeviceLostError
 from py_attn.gpu.tensor import Tensor
 from py_attn.mods import Traced, gather
 from py_attn.tracing import trace_mask_mod, trace_score_mod
+from py_attn.viewer.sources.limit import STEP, Limit, NotFinishedError, compile_with_steps
 
 FILE = "<score_mod>"
 NAMES = ("score_mod", "mask_mod")
+#: For running the text, and for each call of a function that it defines.
+LIMIT_SECONDS = 3.0
+
+_TEXT_TASK = "it is run once from top to bottom and must define score_mod, mask_mod or both"
+_TASKS = {
+    "score_mod": "a score_mod is called once with symbolic values and must return the score to use",
+    "mask_mod": "a mask_mod is called once with symbolic values and must return a condition (True = may attend)",
+}
 
 
 class ModError(Exception):
-    """The text is no Python, raised, or cannot be traced.
+    """The text is not Python, raised, did not finish, or cannot be traced.
 
     Attributes
     ----------
     line : int or None
         Of the text, from 1 on.
+    finished : bool
+        False where it ran until something ended it; then it should not be run again unasked.
     """
 
-    def __init__(self, message: str, line: int | None) -> None:
+    def __init__(self, message: str, line: int | None, *, finished: bool = True) -> None:
         super().__init__(message)
         self.line = line
+        self.finished = finished
 
 
 @dataclass(frozen=True)
@@ -82,7 +99,9 @@ def _shifted(function: Callable[..., Any], query: Any, key: Any) -> Callable[...
     return lambda *at: function(*at[:-2], at[-2] + query, at[-1] + key)
 
 
-def compile_mods(text: str, device: pa.Device | None, **given: Any) -> Mods | None:
+def compile_mods(
+    text: str, device: pa.Device | None, *, limit_seconds: float = LIMIT_SECONDS, **given: Any
+) -> Mods | None:
     """Run ``text``, which may define ``score_mod`` and ``mask_mod``; None where it defines neither.
 
     It finds ``pa``, ``np``, ``math``, ``device`` and what is ``given``. Without a device, and for the
@@ -93,22 +112,31 @@ def compile_mods(text: str, device: pa.Device | None, **given: Any) -> Mods | No
     ModError
         With the line of the text that is to blame, where one is.
     """
-    plain = _run(text, _Host(), given)
+    limit = Limit(limit_seconds)
+    plain = _run(text, _Host(), given, limit)
     if not plain:
         return None
-    functions = _run(text, device, given) if device else plain
+    functions = _run(text, device, given, limit) if device else plain
     wgsl = _trace(functions)
     return Mods(functions, plain, wgsl if device else "")
 
 
-def _run(text: str, device: Any, given: dict[str, Any]) -> dict[str, Any]:
-    space: dict[str, Any] = {"pa": pa, "np": np, "math": math, "device": device, **given}
+def explain(error: Exception) -> dict[str, Any]:
+    """What went wrong with a text, as plain data: ``message``, ``line`` and ``finished`` of :class:`ModError`."""
+    if not isinstance(error, ModError):
+        finished = not isinstance(error, NotFinishedError | DeviceLostError)
+        error = ModError(f"{type(error).__name__}: {error}", _line_of(error), finished=finished)
+    return {"message": str(error), "line": error.line, "finished": error.finished}
+
+
+def _run(text: str, device: Any, given: dict[str, Any], limit: Limit) -> dict[str, Any]:
+    space: dict[str, Any] = {"pa": pa, "np": np, "math": math, "device": device, **given, STEP: limit.step}
     try:
-        code = compile(text, FILE, "exec")
+        code = compile_with_steps(text, FILE)
     except SyntaxError as error:
         raise ModError(f"{type(error).__name__}: {error.msg}", error.lineno) from None
-    _guarded(lambda: exec(code, space))
-    return {name: space[name] for name in NAMES if callable(space.get(name))}
+    _guarded("The text", _TEXT_TASK, lambda: limit.run("The text", exec, code, space))
+    return {name: limit.wrap(name, space[name]) for name in NAMES if callable(space.get(name))}
 
 
 def _trace(functions: dict[str, Any]) -> str:
@@ -116,17 +144,31 @@ def _trace(functions: dict[str, Any]) -> str:
     traces = {"score_mod": trace_score_mod, "mask_mod": trace_mask_mod}
     parts = []
     for name, function in functions.items():
-        first_line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
-        parts.append(_guarded(functools.partial(traces[name], function, tensors), first_line))
+        first_line = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_firstlineno", None)
+        work = functools.partial(traces[name], function, tensors)
+        parts.append(_guarded(name, _TASKS[name], work, first_line))
     return "".join(parts)
 
 
-def _guarded(work: Callable[[], Any], line: int | None = None) -> Any:
+def _guarded(what: str, task: str, work: Callable[[], Any], line: int | None = None) -> Any:
     """What ``work`` gives; what it raises is laid to a line of the text, or to ``line``."""
+    cause: BaseException
     try:
         return work()
-    except Exception as error:
-        raise ModError(f"{type(error).__name__}: {error}", _line_of(error) or line) from None
+    except NotFinishedError as error:
+        cause, message = error, f"{error}; {task}"
+    except RecursionError as error:
+        cause = error
+        message = f"{what} calls itself too often, or its expression is nested too deeply ({error}); {task}"
+    except MemoryError as error:
+        cause, message = (
+            error,
+            f"{what} needs more memory than there is ({str(error) or 'MemoryError'}); {task}",
+        )
+    except (Exception, SystemExit) as error:
+        cause, message = error, f"{type(error).__name__}: {error}"
+    finished = not isinstance(cause, NotFinishedError)
+    raise ModError(message, _line_of(cause) or line, finished=finished) from None
 
 
 def _line_of(error: BaseException) -> int | None:

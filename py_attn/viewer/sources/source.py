@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.mods import Mods
+from py_attn.viewer.sources.mods import Mods
 
 Array = npt.NDArray[Any]
 
@@ -66,7 +66,7 @@ class Masking:
     def rows(self, rows: npt.NDArray[np.intp], keys: int) -> Array | None:
         """What to add to the scores of some rows: [1, H or 1, rows, keys] float32, or None for nothing.
 
-        Written out independently of the kernels, for those that take a mask and nothing else.
+        It is computed independently of the kernels, for functions that take a mask and nothing else.
         """
         query = np.asarray(rows)[:, None]
         key = np.arange(keys)[None, :]
@@ -74,7 +74,7 @@ class Masking:
         if self.causal:
             seen &= key <= query
         if self.window is not None:
-            # Without causality positions count from the end of what is valid, as kv_lengths means it.
+            # Without causality the queries are the last of the valid positions, as with kv_lengths.
             position = query if self.causal or self.valid is None else query + self.valid - keys
             before, after = self.window
             if before is not None:
@@ -101,7 +101,7 @@ class Layer:
     key: Any
     value: Any
     lse: Any = None
-    #: What an engine keeps with the layer, under the engine itself.
+    #: What an engine keeps with the layer; the keys are the engine, or begin with it.
     kept: dict[object, Any] = field(default_factory=dict, repr=False)
 
     async def host(self) -> tuple[Array, Array, Array]:
@@ -119,7 +119,7 @@ class Source:
     Attributes
     ----------
     kind : str
-        "sample", "text" or "synthetic".
+        "sample", "text", "synthetic", "tensors" or "weights".
     title : str
     tokens : list of str
     layers : list of Layer

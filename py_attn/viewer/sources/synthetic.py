@@ -1,13 +1,13 @@
-"""Made-up input of any shape: heads that look back by different distances, under noise."""
+"""Synthetic input of any shape: heads that look back by different distances, with noise added."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from py_attn.viewer.source import Array, Layer, Masking, Source
+from py_attn.viewer.sources.source import Array, Layer, Masking, Source
 
 MASKS = ("none", "causal", "padding", "documents", "alibi")
-#: Beyond this the boolean matrix of the "documents" mask would itself be the problem.
+#: Longer ones would need too much memory for the boolean matrix of the "documents" mask.
 MAX_DOCUMENTS_LENGTH = 4096
 _LIMITS = {
     "length": (1, 32768),
@@ -32,19 +32,19 @@ def synthetic(
 ) -> Source:
     """Queries, keys and values drawn from a seed.
 
-    Positions are written into queries and keys as cosines and sines of falling frequencies (as in
-    Vaswani et al., arXiv 1706.03762), shifted by another distance in every head, so that the maps
-    have something to show.
+    Positions are encoded in queries and keys as cosines and sines of falling frequencies (as in
+    Vaswani et al., arXiv 1706.03762), shifted by a different distance in every head, so that the maps
+    have a structure.
 
     Parameters
     ----------
     length, heads, kv_heads, head_dim, layers : int
-        S, Hq, Hkv (a divisor of Hq), D, and how many such layers.
+        S, Hq, Hkv (a divisor of Hq), D, and the number of such layers.
     mask : str
-        "none", "causal", "padding" (the last quarter of the keys is none), "documents" (four texts in a
-        row, none sees another) or "alibi" (a penalty per distance, arXiv 2108.12409, causal).
+        "none", "causal", "padding" (the last quarter of the keys is padding), "documents" (four texts in a
+        row, none of which sees another) or "alibi" (a penalty by distance, arXiv 2108.12409, causal).
     window : int, optional
-        Keys before the position that may be seen (and as many after it without causality).
+        How many keys before the position may be seen (without causality, also as many after it).
     softcap : float, optional
     seed : int
 
@@ -91,19 +91,18 @@ def _layer(rng: np.random.Generator, length: int, heads: int, kv_heads: int, hea
     pairs = head_dim // 2
     if pairs:
         frequency = np.pi * float(max(length, 2)) ** -(np.arange(pairs) / pairs)
-        place = np.arange(length)[:, None] * frequency
+        angle = np.arange(length)[:, None] * frequency
         strength = np.float32(1.6 * max(1.0, pairs / 8) ** -0.25)
-        key[..., : 2 * pairs] *= np.float32(0.5)
-        key[..., : 2 * pairs] += strength * np.concatenate([np.cos(place), np.sin(place)], -1).astype(
-            np.float32
-        )
+
+        def encode(x: Array, angle: Array) -> None:
+            x[..., : 2 * pairs] *= np.float32(0.5)
+            waves = np.concatenate([np.cos(angle), np.sin(angle)], -1).astype(np.float32)
+            x[..., : 2 * pairs] += strength * waves
+
+        encode(key, angle)
         for head in range(heads):
             back = 0 if head == 0 else round(min(length / 3, 1.8**head))
-            turned = place - back * frequency
-            query[0, head, :, : 2 * pairs] *= np.float32(0.5)
-            query[0, head, :, : 2 * pairs] += strength * np.concatenate(
-                [np.cos(turned), np.sin(turned)], -1
-            ).astype(np.float32)
+            encode(query[0, head], angle - back * frequency)
     return Layer(query, key, value)
 
 
@@ -119,7 +118,7 @@ def _bias(mask: str, length: int, heads: int) -> Array | None:
         same: Array = document[:, None] == document[None, :]
         return same[None, None]
     if mask == "alibi":
-        # Under the softmax a row's constant cancels, so -m·(i-j) may be written as +m·j: no row axis needed.
+        # A constant in a row cancels in the softmax, so -m·(i-j) may be written as +m·j, without rows.
         slopes = 2.0 ** (-8 * (np.arange(heads) + 1) / heads)
         key = np.arange(length) - (length - 1)
         return (slopes[:, None] * key).astype(np.float32)[None, :, None, :]

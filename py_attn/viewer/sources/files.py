@@ -1,4 +1,4 @@
-"""Files to look at: ``.npz`` with queries and keys, or with weights, of one layer or many."""
+"""Files: ``.npz`` with queries and keys, or with weights, of one layer or many."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from py_attn.viewer import inputs
-from py_attn.viewer.given import GivenEngine, GivenSource
-from py_attn.viewer.source import Array, Source
-from py_attn.viewer.viewer import Progress, Viewer
+from py_attn.viewer.sources.arrays import query_source, weights_source
+from py_attn.viewer.sources.source import Array, Source
 
-#: Arrays that say more about queries and keys.
+#: Optional arrays beside queries and keys: keyword arguments of :func:`py_attn.attention`.
 _OPTIONS = ("causal", "window", "softcap", "scale", "mask")
 
 
 def read_source(data: bytes) -> Source:
-    """What a file holds.
+    """The source that a file holds.
 
     Parameters
     ----------
     data
         The bytes of an ``.npz`` file with either
 
-        - ``query`` and ``key`` [S, D] up to [layers, B, H, S, D], and if wanted ``value``, ``causal``,
+        - ``query`` and ``key`` [S, D] up to [layers, B, H, S, D], and optionally ``value``, ``causal``,
           ``window``, ``softcap``, ``scale`` and ``mask``, as :func:`py_attn.attention` takes them;
         - ``weights`` [S, S] up to [layers, B, H, S, S]; or
         - ``qkv`` [layers, 3, H, S, D], as :mod:`py_attn.models.sample` writes it;
 
-        and with ``tokens`` [S] and ``title`` (or ``text``) if there are any. Of a batch the first is shown.
+        and optionally with ``tokens`` [S] and ``title`` (or ``text``). Of a batch the first element is shown.
 
     Raises
     ------
@@ -40,7 +38,7 @@ def read_source(data: bytes) -> Source:
     title = str(arrays.get("title", arrays.get("text", "")))
     common: dict[str, Any] = {"tokens": _texts(arrays.get("tokens")), "title": title, "batch": 0}
     if "weights" in arrays:
-        return inputs.weights(arrays["weights"], **common)
+        return weights_source(arrays["weights"], **common)
     if "qkv" in arrays:
         arrays |= _split(arrays["qkv"])
     missing = [name for name in ("query", "key") if name not in arrays]
@@ -50,7 +48,7 @@ def read_source(data: bytes) -> Source:
             f"and the file has {sorted(arrays)}"
         )
     options = {name: _plain(arrays.get(name)) for name in _OPTIONS}
-    return inputs.tensors(
+    return query_source(
         arrays["query"],
         arrays["key"],
         arrays.get("value"),
@@ -90,28 +88,3 @@ def _plain(value: Array | None) -> Any:
     if value is None or value.ndim > 1:
         return value
     return value.tolist()
-
-
-class FileViewer(Viewer):
-    """A viewer of one file, beside another viewer and on the same device."""
-
-    def __init__(self, host: Viewer) -> None:
-        super().__init__()
-        self.device = host.device
-        self._computing = self.engine = host.engine
-
-    async def call(self, method: str, payload: dict[str, Any], progress: Progress | None = None) -> Any:
-        """Call a method by its name; ``open_file`` too."""
-        if method == "open_file":
-            return await self.open_file(**payload)
-        return await super().call(method, payload, progress)
-
-    async def open_file(self, data: Any) -> dict[str, Any]:
-        """Show what a file holds, as :func:`read_source` reads it."""
-        source = read_source(bytes(data))
-        if isinstance(source, GivenSource):
-            self.engine = GivenEngine()
-        else:
-            self.engine = self._computing
-            self.engine.check(source.heads, source.length, source.head_dim)
-        return self._open(source)

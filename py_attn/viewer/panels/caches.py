@@ -1,9 +1,8 @@
-"""One decoding step over a cache of any dtype: what it takes, how long, and what the dtype changes."""
+"""Caches of every dtype compared at one decoding step: memory, time, and the error of the output."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +11,34 @@ import py_attn as pa
 from py_attn import reference, turboquant_reference
 from py_attn.gpu.dtypes import round_to
 from py_attn.kernels.quantization.turboquant import Format
-from py_attn.viewer.measure import spread
-from py_attn.viewer.mods import Mods
-from py_attn.viewer.source import Array
+from py_attn.viewer.methods import method
+from py_attn.viewer.panels.kernel import read_timer, spread
+from py_attn.viewer.sources.mods import Mods
+from py_attn.viewer.sources.source import Array
+
+if TYPE_CHECKING:
+    from py_attn.viewer.viewer import Viewer
 
 DTYPES = ("float32", "float16", "turboquant4", "turboquant3", "turboquant2")
 REPEATS = 3
 
 
-@dataclass
-class _Result:
-    """What one cache gives; ``out`` is [Hq, Dv], ``weights`` [length]."""
+@method()
+async def decode_cache(
+    viewer: Viewer, layer: int, position: int, head: int, capacity: int, dtype: str
+) -> dict[str, Any]:
+    """One decoding step over a cache of some dtype; see :func:`try_cache`."""
+    source, chosen = viewer.layer(layer)
+    if not 0 <= head < source.heads:
+        raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
+    return await try_cache(
+        viewer.device, await chosen.host(), dtype, position, head, capacity,
+        source.masking.softcap, source.masking.mods,
+    )  # fmt: skip
+
+
+class _Result(NamedTuple):
+    """The step over one cache; ``out`` is [Hq, Dv], ``weights`` [length]."""
 
     out: Array
     weights: Array
@@ -46,13 +62,13 @@ async def try_cache(
     Parameters
     ----------
     device : Device or None
-        None computes the same in numpy; there is no time then.
+        None computes the same in numpy, untimed.
     arrays : tuple of array
         A layer's query, key and value.
     dtype : str
         One of :data:`DTYPES`.
     head : int
-        Whose row of the map is compared.
+        The head whose weights are compared.
 
     Returns
     -------
@@ -72,9 +88,9 @@ async def try_cache(
     first = max(0, position + 1 - capacity)
     query = arrays[0][:, :, position : position + 1]
     key, value = (x[:, :, : position + 1] for x in arrays[1:])
-    held = _Held(query, key, value, first, head, capacity, softcap, mods)
-    exact, exact_weights = held.in_numpy(np.float64)
-    result = await _on_device(device, held, dtype) if device else _in_numpy(held, dtype)
+    step = _Step(query, key, value, first, head, capacity, softcap, mods)
+    exact, exact_weights = step.in_numpy(np.float64)
+    result = await _on_device(device, step, dtype) if device else _in_numpy(step, dtype)
     difference = result.out - exact
     return {
         "dtype": dtype,
@@ -91,9 +107,8 @@ async def try_cache(
     }
 
 
-@dataclass
-class _Held:
-    """What is decoded: a query [1, Hq, 1, D], all keys and values so far, and which of them a cache holds."""
+class _Step(NamedTuple):
+    """A query [1, Hq, 1, D], all keys and values up to it, and the first position that the cache holds."""
 
     query: Array
     key: Array
@@ -126,44 +141,44 @@ class _Held:
         return out[0, :, 0], weights[0, self.head, 0]
 
 
-async def _on_device(device: pa.Device, held: _Held, dtype: str) -> _Result:
-    query, key, value, mods = held.query, held.key, held.value, held.mods
+async def _on_device(device: pa.Device, step: _Step, dtype: str) -> _Result:
+    query, key, value, mods = step.query, step.key, step.value, step.mods
     cache = pa.KVCache(
-        1, key.shape[1], held.capacity, key.shape[3],
+        1, key.shape[1], step.capacity, key.shape[3],
         value_head_dim=value.shape[3], dtype=dtype, device=device,
     )  # fmt: skip
     cache.append(key, value)
     row = device.tensor(query)
-    keywords: dict[str, Any] = {"softcap": held.softcap} | (mods.functions if mods else {})
+    keywords: dict[str, Any] = {"softcap": step.softcap} | (mods.functions if mods else {})
     out, lse = pa.decode_attention(row, cache, return_lse=True, **keywords)  # compiles
-    times = []
-    clock = "gpu"
+    timed = []
     for _ in range(REPEATS):
         with device.timer() as timer:
             pa.decode_attention(row, cache, return_lse=True, **keywords)
-        dispatches = await timer.results()
-        if any(each.gpu_us is None for each in dispatches):
-            clock = "wall"
-        times.append(sum(each.wall_us if each.gpu_us is None else each.gpu_us for each in dispatches))
-    # A quantised key is the same wherever it goes, so these are the keys that the cache holds.
-    newest = key[:, :, held.first :]
+        timed.append(await read_timer(timer, "decode_split"))
+    # A key is quantised alone, so these are the very keys that the cache holds.
+    newest = key[:, :, step.first :]
     keys = (
         pa.turboquant.dequantize(pa.turboquant.quantize(newest, int(dtype[-1])))
         if dtype.startswith("turboquant")
         else device.tensor(newest, dtype)
     )
     if mods:
-        keywords |= mods.on_device_at(device, key.shape[2] - 1, held.first)
-    weights = pa.attention_weights(row, keys, lse, heads=held.head, **keywords)
+        keywords |= mods.on_device_at(device, key.shape[2] - 1, step.first)
+    weights = pa.attention_weights(row, keys, lse, heads=step.head, **keywords)
     result = _Result(
-        (await out.numpy())[0, :, 0], (await weights.numpy())[0, 0, 0], cache.nbytes, times, clock
+        (await out.numpy())[0, :, 0],
+        (await weights.numpy())[0, 0, 0],
+        cache.nbytes,
+        [each.dispatch_us for each in timed],
+        timed[-1].clock,
     )
     cache.destroy()
     return result
 
 
-def _in_numpy(held: _Held, dtype: str) -> _Result:
-    key, value = held.key, held.value
+def _in_numpy(step: _Step, dtype: str) -> _Result:
+    key, value = step.key, step.value
     if dtype.startswith("turboquant"):
         bits = int(dtype[-1])
         key, value = (turboquant_reference.roundtrip(x, bits, np.float32) for x in (key, value))
@@ -171,5 +186,5 @@ def _in_numpy(held: _Held, dtype: str) -> _Result:
     else:
         key, value = (np.asarray(round_to(x, dtype), np.float32) for x in (key, value))
         row_bytes = [np.dtype(dtype).itemsize * (x.shape[3] + -x.shape[3] % 4) for x in (key, value)]
-    out, weights = replace(held, key=key, value=value).in_numpy(np.float32)
-    return _Result(out, weights, sum(row_bytes) * key.shape[1] * held.capacity, [], "none")
+    out, weights = step._replace(key=key, value=value).in_numpy(np.float32)
+    return _Result(out, weights, sum(row_bytes) * key.shape[1] * step.capacity, [], "none")

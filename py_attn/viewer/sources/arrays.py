@@ -1,4 +1,4 @@
-"""What a view is given: arrays from anywhere, brought into layers, and checked."""
+"""Arrays from numpy, PyTorch or JAX as a source: checked, and split into layers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.given import GivenLayer, GivenSource
-from py_attn.viewer.source import Array, Layer, Masking, Source
+from py_attn.viewer.sources.given import GivenLayer, GivenSource
+from py_attn.viewer.sources.source import Array, Layer, Masking, Source
 
-#: The longest sequence that a view takes: a map of it has 2^30 cells.
+#: The longest sequence that is shown: a map of it has 2^30 cells.
 MAX_LENGTH = 32_768
 MAX_LAYERS = 256
-#: Rows may miss one by what float16 loses.
+#: How far a row's sum may be from 1: float16 loses as much.
 _SUM_TOLERANCE = 0.01
 
 
@@ -42,7 +42,7 @@ def to_numpy(name: str, value: Any) -> Array:
 def _convert(value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
-    # PyTorch: neither gradients nor GPU memory go into numpy, nor does bfloat16.
+    # PyTorch: numpy takes neither tensors with gradients, nor tensors on a GPU, nor bfloat16.
     for step in ("detach", "cpu"):
         if callable(getattr(value, step, None)):
             value = getattr(value, step)()
@@ -55,8 +55,8 @@ def _convert(value: Any) -> Array:
     return np.asarray(value)
 
 
-def _finite(name: str, array: Array) -> None:
-    # A sum is not finite when a part is not; float64 does not overflow on the way.
+def _check_finite(name: str, array: Array) -> None:
+    # A sum is finite only when all its parts are, and float64 does not overflow over a sum of float32.
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(array.sum(dtype=np.float64)):
             return
@@ -67,8 +67,8 @@ def _finite(name: str, array: Array) -> None:
         raise ValueError(f"{name}: expected finite numbers, got {what} at {first} ({bad.sum():,} such)")
 
 
-def _five(name: str, array: Array) -> Array:
-    """[S, D] up to [layers, B, H, S, D] as the latter."""
+def _five_axes(name: str, array: Array) -> Array:
+    """An array [S, D] up to [layers, B, H, S, D] with all five axes."""
     if not 2 <= array.ndim <= 5:
         raise ValueError(
             f"{name}: expected 2 to 5 dimensions ([S, D] up to [layers, B, H, S, D]), got {list(array.shape)}"
@@ -99,7 +99,7 @@ def token_list(tokens: Sequence[str] | None, length: int) -> list[str]:
     texts = [str(token) for token in tokens]
     _check_length("tokens", len(texts))
     if len(texts) != length:
-        raise ValueError(f"tokens: expected {length:,}, one a position, got {len(texts):,}")
+        raise ValueError(f"tokens: expected {length:,}, one per position, got {len(texts):,}")
     return texts
 
 
@@ -109,15 +109,11 @@ def _batch(batch: int, size: int) -> int:
     return int(batch)
 
 
-def _note(*parts: str) -> str:
-    return " ".join(part for part in parts if part)
-
-
 def _batch_note(batch: int, size: int) -> str:
     return f"Element {batch} of a batch of {size}." if size > 1 else ""
 
 
-def tensors(
+def query_source(
     query: Any,
     key: Any,
     value: Any,
@@ -131,17 +127,41 @@ def tensors(
     scale: float | None,
     mask: Any,
 ) -> Source:
-    """A source of queries, keys and values.
+    """A source of queries, keys and values, [S, D] up to [layers, B, H, S, D].
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, what was given and what was expected.
     """
-    query = _five("query", to_numpy("query", query))
-    key = _five("key", to_numpy("key", key))
+    query = _five_axes("query", to_numpy("query", query))
+    key = _five_axes("key", to_numpy("key", key))
     # Maps do not depend on the values.
-    value = key if value is None else _five("value", to_numpy("value", value))
+    value = key if value is None else _five_axes("value", to_numpy("value", value))
+    _check_shapes(query, key, value)
+    layers, size, heads, length, dim = query.shape
+    batch = _batch(batch, size)
+    texts = token_list(tokens, length)
+    # The kernels' scale is 1/sqrt(D); a different one is multiplied into the queries.
+    factor = None if scale is None else np.float32(_positive("scale", scale) * np.sqrt(dim))
+    made = []
+    for index in range(layers):
+        parts = [np.ascontiguousarray(x[index, batch : batch + 1], np.float32) for x in (query, key, value)]
+        for name, part in zip(("query", "key", "value"), parts, strict=True):
+            _check_finite(name, part)
+        made.append(Layer(parts[0] if factor is None else parts[0] * factor, parts[1], parts[2]))
+    masking = Masking(
+        causal=_causal(causal),
+        window=_window(window),
+        softcap=None if not softcap else _positive("softcap", softcap),
+        bias=None if mask is None else _bias(mask, batch, size, heads, length),
+    )
+    if not title:
+        title = f"{heads} heads, {length:,} × {length:,}, head dim {dim}"
+    return Source("tensors", title, texts, made, masking, _batch_note(batch, size))
+
+
+def _check_shapes(query: Array, key: Array, value: Array) -> None:
     layers, size, heads, length, dim = query.shape
     _check_length("query", length)
     if min(query.shape) < 1 or layers > MAX_LAYERS:
@@ -158,25 +178,6 @@ def tensors(
             )
     if heads % kv_heads:
         raise ValueError(f"key: expected a number of heads that divides the query's {heads}, got {kv_heads}")
-    batch = _batch(batch, size)
-    texts = token_list(tokens, length)
-    # The kernels' scale is 1/sqrt(D); another one goes into the queries.
-    factor = np.float32(1 if scale is None else _positive("scale", scale) * np.sqrt(dim))
-    made = []
-    for index in range(layers):
-        parts = [np.ascontiguousarray(x[index, batch : batch + 1], np.float32) for x in (query, key, value)]
-        for name, part in zip(("query", "key", "value"), parts, strict=True):
-            _finite(name, part)
-        made.append(Layer(parts[0] * factor if scale is not None else parts[0], parts[1], parts[2]))
-    masking = Masking(
-        causal=_causal(causal),
-        window=_window(window),
-        softcap=None if not softcap else _positive("softcap", softcap),
-        bias=None if mask is None else _bias(mask, batch, size, heads, length),
-    )
-    if not title:
-        title = f"{heads} heads, {length:,} × {length:,}, head dim {dim}"
-    return Source("tensors", title, texts, made, masking, _batch_note(batch, size))
 
 
 def _positive(name: str, given: Any) -> float:
@@ -230,18 +231,37 @@ def _bias(mask: Any, batch: int, size: int, heads: int, length: int) -> Array:
     return np.ascontiguousarray(array)
 
 
-def weights(given: Any, *, tokens: Sequence[str] | None, title: str, batch: int) -> Source:
-    """A source of probabilities.
+def weights_source(given: Any, *, tokens: Sequence[str] | None, title: str, batch: int) -> Source:
+    """A source of probabilities, [S, S] up to [layers, B, H, S, S], or one array per layer.
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, what was given and what was expected.
     """
+    arrays = _weight_layers(given)
+    size, heads, length, _ = arrays[0].shape
+    _check_length("weights", length)
+    if not heads or not 1 <= len(arrays) <= MAX_LAYERS:
+        raise ValueError(
+            f"weights: expected 1 to {MAX_LAYERS} layers and a head, got {len(arrays)} × {heads}"
+        )
+    batch = _batch(batch, size)
+    texts = token_list(tokens, length)
+    chosen = [array[batch] for array in arrays]
+    for array in chosen:
+        _check_finite("weights", array)
+    note = " ".join(filter(None, [_batch_note(batch, size), _sums_note(chosen)]))
+    title = title or f"given weights, {heads} heads, {length:,} × {length:,}"
+    return GivenSource("weights", title, texts, [GivenLayer(array) for array in chosen], note=note)
+
+
+def _weight_layers(given: Any) -> list[Array]:
+    """An array [B, H, S, S] for each layer."""
     layers = given if isinstance(given, list | tuple) and np.ndim(given[0] if given else 0) > 2 else [given]
     if any(layer is None for layer in layers):
         raise TypeError(
-            "weights: expected an array a layer, got None; in transformers, load the model with "
+            "weights: expected one array per layer, got None; in transformers, load the model with "
             'attn_implementation="eager" and call it with output_attentions=True'
         )
     arrays = [to_numpy("weights", layer) for layer in layers]
@@ -255,20 +275,7 @@ def weights(given: Any, *, tokens: Sequence[str] | None, title: str, batch: int)
             raise ValueError(
                 f"weights: expected layers of one shape [B, H, S, S], got {list(array.shape)} at {index}"
             )
-    size, heads, length, _ = first
-    _check_length("weights", length)
-    if not heads or not 1 <= len(arrays) <= MAX_LAYERS:
-        raise ValueError(
-            f"weights: expected 1 to {MAX_LAYERS} layers and a head, got {len(arrays)} × {heads}"
-        )
-    batch = _batch(batch, size)
-    texts = token_list(tokens, length)
-    chosen = [array[batch] for array in arrays]
-    for array in chosen:
-        _finite("weights", array)
-    note = _note(_batch_note(batch, size), _sums_note(chosen))
-    title = title or f"given weights, {heads} heads, {length:,} × {length:,}"
-    return GivenSource("weights", title, texts, [GivenLayer(array) for array in chosen], note=note)
+    return arrays
 
 
 def _five_weights(array: Array) -> Array:
@@ -282,7 +289,7 @@ def _five_weights(array: Array) -> Array:
 
 
 def _sums_note(layers: list[Array]) -> str:
-    """What to say about rows that are no probabilities; a row of zeros is one that may see nothing."""
+    """A note about rows that do not sum to 1; a row of zeros may attend to nothing, and is right."""
     wrong = rows = 0
     low, high, outside = np.inf, -np.inf, False
     for array in layers:

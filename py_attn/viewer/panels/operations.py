@@ -1,10 +1,9 @@
-"""What else there is to run on a layer's queries, keys and values: each timed, and held against float64."""
+"""Operations beside attention that the kernel panel runs on a layer, and their exact results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,35 +11,34 @@ import numpy.typing as npt
 import py_attn as pa
 from py_attn import reference, turboquant_reference
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.source import Array
+from py_attn.viewer.sources.source import Array
 
-#: Scores [H, n, n] that the reference computes in a moment; of longer layers the first n positions are taken.
+#: Scores [H, n, n] that the reference computes quickly; of longer layers only the first n positions are used.
 MAX_SCORES = 1_000_000
 _CACHE_DTYPE = "turboquant4"
 
 Arrays = tuple[Array, Array, Array]
 Tensors = list[Tensor]
-#: The results of an operation in a precision, as its kernels should give them.
+#: The results of an operation, computed by numpy in the given precision.
 Exact = Callable[[npt.DTypeLike], tuple[Array, ...]]
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """A call to time.
 
     Attributes
     ----------
     label, call : str
-        What it is called in a table, and what is called.
+        Its name in a table, and the function that is called.
     about : str
     kernel : str
-        Whose shader is worth reading.
+        The main kernel, whose shader is shown.
     prepare : callable
         From uploaded query, key and value to what ``run`` takes; not timed.
     run : callable
         The call itself.
     exact : coroutine function
-        From the arrays and what was prepared to :data:`Exact`.
+        From the arrays and the result of ``prepare`` to :data:`Exact`.
     """
 
     label: str
@@ -52,12 +50,12 @@ class Operation:
     exact: Callable[[Arrays, Any], Any]
 
     def describe(self) -> dict[str, str]:
-        """What a front end shows before it is run."""
+        """What a front end shows about it before it is run."""
         return {"label": self.label, "call": self.call, "about": self.about}
 
 
 def first_positions(arrays: Arrays) -> Arrays:
-    """As many positions from the first on as the reference takes in a moment."""
+    """The first positions, as many as the reference computes quickly."""
     heads, length = arrays[0].shape[1:3]
     count = max(1, min(length, int((MAX_SCORES / heads) ** 0.5)))
     query, key, value = (np.ascontiguousarray(x[:, :, :count]) for x in arrays)
@@ -111,7 +109,7 @@ async def _exact_backward(arrays: Arrays, _: Any) -> Exact:
     grad = _some_gradient(arrays)
 
     def compute(dtype: npt.DTypeLike) -> tuple[Array, ...]:
-        # In float32 from the forward pass's results, as kernels do it.
+        # In float32 from the results of the forward pass, as the kernels compute it.
         out, lse = reference.attention(*arrays, causal=True, return_lse=True, compute_dtype=dtype)
         given = {} if dtype == np.float64 else {"out": out, "lse": lse}
         return reference.attention_backward(grad, *arrays, causal=True, compute_dtype=dtype, **given)
@@ -140,7 +138,7 @@ async def _exact_decode(arrays: Arrays, prepared: Any) -> Exact:
     _, cache = prepared
     if not cache.key_format:
         return lambda dtype: (reference.decode_attention(query[:, :, -1:], key, value, compute_dtype=dtype),)
-    # From the codes that the cache holds: their distance to the numbers is the cache's, not the kernel's.
+    # From the codes in the cache: how far they are from the original numbers is no error of the kernel.
     codes = [
         turboquant_reference.unpack(await storage.numpy(), form.bits, form.dim)
         for storage, form in ((cache.keys, cache.key_format), (cache.values, cache.value_format))
@@ -155,7 +153,7 @@ async def _exact_decode(arrays: Arrays, prepared: Any) -> Exact:
     return compute
 
 
-# Scores changed on the way
+# score_mod and sinks
 
 
 def _slopes(heads: int) -> Array:
@@ -201,7 +199,7 @@ OPERATIONS = {
     "varlen": Operation(
         "varlen",
         "pa.varlen_attention",
-        "four packed sequences of growing length, causal",
+        "four packed sequences of increasing length, causal",
         "attention",
         _prepare_varlen,
         lambda given: (pa.varlen_attention(*given, causal=True),),
@@ -219,7 +217,7 @@ OPERATIONS = {
     "sinks": Operation(
         "sinks",
         "pa.attention(sinks=…)",
-        "a logit a head that takes weight and gives nothing, causal",
+        "a logit per head in the softmax that has no value, causal",
         "attention",
         _prepare_sinks,
         lambda given: (pa.attention(*given[0], causal=True, sinks=given[1]),),
@@ -237,7 +235,7 @@ OPERATIONS = {
     "turboquant": Operation(
         "decode, 4 bits",
         "pa.decode_attention, 4 bits",
-        "the same over a TurboQuant cache; the error is the kernels', given the codes",
+        "the same over a TurboQuant cache; the error is against the dequantized cache",
         "decode_split",
         _prepare_decode(_CACHE_DTYPE),
         lambda given: (pa.decode_attention(*given),),

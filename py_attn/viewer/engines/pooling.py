@@ -1,4 +1,4 @@
-"""Fewer cells than weights: what a thumbnail or a zoomed-out map shows."""
+"""Pooling: fewer cells than weights, for thumbnails and zoomed-out maps."""
 
 from __future__ import annotations
 

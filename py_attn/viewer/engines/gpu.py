@@ -1,4 +1,4 @@
-"""Weights and pictures from our kernels: only the window that is asked for, coloured on the GPU."""
+"""Weights and images from our kernels: only the window that is asked for, coloured on the GPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import py_attn as pa
 from py_attn.colormaps import Pixels
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.engines import Show, Style, objective_gradient, paint_pooled
-from py_attn.viewer.source import Array, Layer, Masking
+from py_attn.viewer.engines.engine import Engine, Style, Window, objective_gradient
+from py_attn.viewer.sources.source import Array, Layer, Masking
 
 #: About half a minute of a software adapter on two cores.
 SOFTWARE_FLOP = 4e10
@@ -19,7 +19,7 @@ SOFTWARE_FLOP = 4e10
 
 @dataclass
 class Uploaded:
-    """A layer on the device, with the LSE of its rows and the masking in the kernels' words."""
+    """A layer on the device, with the LSE of its rows and the masking as the kernels' keyword arguments."""
 
     query: Tensor
     key: Tensor
@@ -30,7 +30,7 @@ class Uploaded:
     gradient: Tensor | None = None
 
 
-class GPUEngine:
+class GPUEngine(Engine):
     """:func:`py_attn.attention_weights` on one device."""
 
     name = "webgpu"
@@ -50,7 +50,8 @@ class GPUEngine:
     def upload(self, layer: Layer, masking: Masking) -> Uploaded:
         """The layer on the device; uploaded, and its LSE computed, the first time.
 
-        Kept with the layer: the tensors, and the rest once as the source is and once as it was last edited.
+        Kept with the layer: the tensors; and the LSE and keywords twice, without a visitor's score_mod and
+        mask_mod and with those that were used last.
         """
         slot = (self, "edited" if masking.mods else "own")
         kept: Uploaded | None = layer.kept.get(slot)
@@ -69,53 +70,44 @@ class GPUEngine:
             kept = layer.kept[slot] = Uploaded(query, key, value, lse, keywords, masking)
         return kept
 
-    async def gradient_of(self, on: Uploaded) -> Tensor:
-        """:func:`objective_gradient` of a layer's output; computed the first time."""
-        if on.gradient is None:
-            out = await pa.attention(on.query, on.key, on.value, **on.keywords).numpy()
-            on.gradient = self.device.tensor(objective_gradient(out))
-        return on.gradient
-
     def _tensor(self, x: Any) -> Tensor:
         return x if isinstance(x, Tensor) else self.device.tensor(x)
 
     async def weights(
-        self,
-        layer: Layer,
-        masking: Masking,
-        heads: list[int],
-        rows: slice,
-        columns: slice,
-        show: Show = "weights",
+        self, layer: Layer, masking: Masking, window: Window, style: Style | None = None
     ) -> Array:
-        """Probabilities, or what else ``show`` asks for, [heads, rows, columns], float32."""
-        on = self.upload(layer, masking)
-        tensor = await self._part(on, show, rows=rows, columns=columns, heads=heads)
+        """Probabilities, or what else ``style.show`` asks for, float32 [heads, rows, columns], pooled."""
+        style = style or Style()
+        uploaded = self.upload(layer, masking)
+        more: dict[str, Any] = {}
+        if style.show == "gradient":
+            more = {"value": uploaded.value, "grad_out": await self._gradient(uploaded)}
+        return await self._read(uploaded, window, style, **more)
+
+    async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
+        colors = {"colormap": style.colormap, "color_scale": style.scale}
+        words = await self._read(self.upload(layer, masking), window, style, **colors)
+        return np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
+
+    async def _gradient(self, uploaded: Uploaded) -> Tensor:
+        """:func:`objective_gradient` of a layer's output; computed the first time."""
+        if uploaded.gradient is None:
+            out = pa.attention(uploaded.query, uploaded.key, uploaded.value, **uploaded.keywords)
+            uploaded.gradient = self.device.tensor(objective_gradient(await out.numpy()))
+        return uploaded.gradient
+
+    async def _read(self, uploaded: Uploaded, window: Window, style: Style, **more: Any) -> Array:
+        tensor = pa.attention_weights(
+            uploaded.query,
+            uploaded.key,
+            uploaded.lse,
+            heads=window.heads,
+            rows=window.rows,
+            columns=window.columns,
+            size=window.size,
+            pool=style.pool,
+            **uploaded.keywords,
+            **more,
+        )
         array: Array = (await tensor.numpy())[0]
         return array
-
-    async def image(
-        self,
-        layer: Layer,
-        masking: Masking,
-        heads: list[int],
-        rows: slice,
-        columns: slice,
-        size: tuple[int, int] | None,
-        style: Style,
-    ) -> Pixels:
-        """The same as pixels [heads, height, width, 4]; numpy colours gradients, which have signs."""
-        on = self.upload(layer, masking)
-        part: dict[str, Any] = {"rows": rows, "columns": columns, "heads": heads, "size": size}
-        if style.show == "gradient":
-            tensor = await self._part(on, "gradient", pool=style.pool, **part)
-            return paint_pooled((await tensor.numpy())[0], None, style)
-        colors = {"colormap": style.colormap, "color_scale": style.scale}
-        tensor = await self._part(on, "weights", pool=style.pool, **part, **colors)
-        words: Array = await tensor.numpy()
-        return np.ascontiguousarray(words[0]).view(np.uint8).reshape(*words.shape[1:], 4)
-
-    async def _part(self, on: Uploaded, show: Show, **part: Any) -> Tensor:
-        if show == "gradient":
-            part.update(value=on.value, grad_out=await self.gradient_of(on))
-        return pa.attention_weights(on.query, on.key, on.lse, **part, **on.keywords)

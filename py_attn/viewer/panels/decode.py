@@ -1,24 +1,45 @@
-"""Decoding position by position through a KV cache, with what happens inside shown."""
+"""Decoding position by position through a KV cache: splits, and what each gives to the output."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import py_attn as pa
 from py_attn import reference
-from py_attn.viewer.mods import Mods
-from py_attn.viewer.source import Array
+from py_attn.viewer.methods import method
+from py_attn.viewer.sources.mods import Mods
+from py_attn.viewer.sources.source import Array
 
-#: The "auto" of a cache this short would be one split, and there would be nothing to combine.
+if TYPE_CHECKING:
+    from py_attn.viewer.viewer import Viewer
+
+#: "auto" would take one split for so short a cache, and there would be nothing to combine.
 DEFAULT_SPLITS = 4
 
 
-@dataclass
-class _Step:
+@method(start={"layer": 0, "capacity": 8}, after="overview", notebook=True)
+async def decode_open(viewer: Viewer, layer: int, capacity: int) -> dict[str, Any]:
+    """Start over with an empty cache of ``capacity`` positions."""
+    source, chosen = viewer.layer(layer)
+    arrays = await chosen.host()
+    viewer.decode = Decode(viewer.device, arrays, capacity, source.masking.softcap, source.masking.mods)
+    return {"length": source.length, "capacity": capacity}
+
+
+@method(start={"position": 0, "head": 0}, notebook=True)
+async def decode_step(
+    viewer: Viewer, position: int, head: int, splits: int = DEFAULT_SPLITS
+) -> dict[str, Any]:
+    """Attend from one position; see :meth:`Decode.step`."""
+    if viewer.decode is None:
+        raise ValueError("decode_step: call decode_open first")
+    return await viewer.decode.step(position, head, splits)
+
+
+class _Step(NamedTuple):
     """What one position gives; arrays are [Hq, …]."""
 
     out: Array
@@ -30,7 +51,7 @@ class _Step:
 
 
 class Decode:
-    """A layer's queries, one by one, over a cache of its keys and values; causal, whatever the layer was.
+    """A layer's queries, one by one, over a cache of its keys and values; causal, whatever the source is.
 
     Parameters
     ----------
@@ -39,7 +60,7 @@ class Decode:
     arrays : tuple of array
         A layer's query, key and value as numpy arrays.
     capacity : int
-        Of the cache; once it is full the oldest position makes room.
+        Of the cache; when it is full each new position replaces the oldest one.
     softcap : float, optional
     mods : Mods, optional
         A visitor's score_mod and mask_mod.
@@ -66,9 +87,9 @@ class Decode:
         self.capacity = capacity
 
     async def step(self, position: int, head: int, splits: int = DEFAULT_SPLITS) -> dict[str, Any]:
-        """Bring the cache to ``position`` and attend from there.
+        """Fill the cache up to ``position`` and attend from there.
 
-        One position further appends one key and value; any other jump fills the cache anew.
+        A later position appends the keys and values up to it; an earlier one fills the cache anew.
 
         Returns
         -------
@@ -76,7 +97,7 @@ class Decode:
             ``first``: oldest position held; ``length``, ``capacity``, ``nbytes`` of the cache; ``weights``
             float32 [length] of ``head``; ``splits``: per split {"start", "stop", "lse", "factor"} with factor
             exp(lse of the split - lse); ``lse``; ``combined``: largest difference between the splits combined
-            here and the reduce kernel's output; ``error``: largest against float64.
+            here in numpy and the kernels' output; ``error``: largest difference to float64.
         """
         length = self._arrays[0].shape[2]
         if not 0 <= position < length:
@@ -141,7 +162,7 @@ class Decode:
         keywords: dict[str, Any] = {"softcap": self._softcap} | (mods.functions if mods else {})
         out, lse = pa.decode_attention(row, cache, splits=splits, return_lse=True, **keywords)
         partial_out, partial_lse = pa.decode_partials(row, cache, splits=splits, **keywords)
-        # A cache counts positions from the first append, a map from its own first row and column.
+        # Here row and column 0 are `position` and `first`, where a cache counts from the first append.
         if mods:
             keywords |= mods.on_device_at(cache.device, position, first)
         weights = pa.attention_weights(row, key[:, :, first : position + 1], lse, **keywords)
