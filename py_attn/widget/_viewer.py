@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import py_attn as pa
+from py_attn.remote.session import Acquire
 from py_attn.viewer import Viewer
 from py_attn.viewer.engines import ReferenceEngine
 from py_attn.viewer.given import GivenEngine, GivenSource
@@ -26,8 +26,6 @@ METHODS = frozenset(
         "decode_step",
     }
 )
-
-Acquire = Callable[[], Awaitable[pa.Device]]
 
 
 class NotebookViewer(Viewer):

@@ -1,6 +1,6 @@
 /**
  * The line between one widget model and its kernel: asks, is asked, and notices when nobody answers. The messages
- * are those of py_attn/widget/_protocol.py.
+ * are those of py_attn/remote/protocol.py.
  */
 
 import { whyNoWebGPU } from '../bridge.js';
