@@ -1,6 +1,8 @@
 """The session between a kernel and its pages, with views that are no widgets and without a browser."""
 
 import asyncio
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from py_attn.remote.host import Host
 from py_attn.remote.session import Session
 from tests.fake_page import FakePage
 from tests.front_end import FrontEnd
+from tests.recording_bridge import RecordingBridge
 
 
 class PlainView:
@@ -44,12 +47,15 @@ class PlainView:
 
 
 class NotebookHost(Host):
-    """A cell that the test chooses."""
+    """A cell and a kind of kernel that the test chooses."""
 
-    cell = ("", "")
+    cell, browser = ("", ""), False
 
     def running_cell(self):
         return self.cell
+
+    def in_browser(self):
+        return self.browser
 
 
 @pytest.fixture
@@ -199,5 +205,27 @@ def test_a_closed_view_ends_the_calls_that_it_was_asked(session):
         assert "answer" not in front.kinds
         assert not view._link._tasks
         asking.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_kernel_in_the_browser_computes_on_its_own_device(session, monkeypatch):
+    bridge_pyodide = ModuleType("py_attn.gpu.bridge_pyodide")
+    bridge_pyodide.PyodideBridge = RecordingBridge
+    monkeypatch.setitem(sys.modules, bridge_pyodide.__name__, bridge_pyodide)
+    session.host.browser = True
+
+    async def main():
+        view, front = await shown(session)
+        own = await session.device(session.page("page"))
+        assert await session.device(session.page("page")) is own is pa.default_device()
+        await ask(front)
+        view.close()
+        assert not own.lost
+        assert "bridge" not in front.kinds
+        own.destroy()
+        _, again = await shown(session)
+        await ask(again)
+        assert not pa.default_device().lost
 
     asyncio.run(main())

@@ -44,7 +44,7 @@ class View(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the view, and with it :meth:`Link.close` its link."""
+        """Close the view and its link."""
         ...
 
 
