@@ -19,13 +19,13 @@ class RemotePage(Channel):
     ----------
     name, send, waiting
         As for :class:`Channel`.
-    reason : str
-        Why the page has no WebGPU; "" when it may have it.
     kernel : str
         The id of this process.
 
     Attributes
     ----------
+    reason : str
+        Why the page has no WebGPU; "" when it may have it.
     device : Device or None
         What :meth:`request_device` returned last.
     """
@@ -35,12 +35,11 @@ class RemotePage(Channel):
         name: str,
         send: Send,
         *,
-        reason: str = "",
         kernel: str = "kernel",
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(name, send, waiting=waiting)
-        self.reason = reason
+        self.reason = ""
         self.device: Device | None = None
         self._bridge = RemoteBridge(self, kernel)
         self._requesting = asyncio.Lock()
