@@ -22,8 +22,8 @@ import asyncio, json, time
 from pathlib import Path
 import numpy as np
 import py_attn as pa
+from py_attn.remote import session
 from py_attn.widget import AttentionView
-from py_attn.widget.view import _of_cell
 rng = np.random.default_rng(0)
 q, k, v = (rng.standard_normal((2, 1, 4, 48, 32)).astype("float32") for _ in range(3))
 view = AttentionView(q, k, v, causal=True, title="Live", tokens=[f"t{i}" for i in range(48)])
@@ -47,7 +47,7 @@ print(json.dumps({
 ASK = """
 print(json.dumps({
     "layer": view.layer, "head": view.head, "state": view.state, "message": view.message,
-    "bytes": device.memory_allocated(), "views": sum(map(len, _of_cell.values())),
+    "bytes": device.memory_allocated(), "views": len(session.current.links),
 }))
 """
 

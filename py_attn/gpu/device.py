@@ -27,32 +27,22 @@ from py_attn.gpu.tuning import Measured, Tuner
 _default: Device | None = None
 
 
-async def request_device(bridge: Bridge | None = None) -> Device:
-    """Ask the browser for a device; it also becomes :func:`default_device`.
-
-    Parameters
-    ----------
-    bridge : Bridge, optional
-        Where to ask; in Pyodide the page's own bridge is found by itself, in a notebook the browser
-        page that shows a view (:class:`py_attn.widget.AttentionView`), whose device all share.
+async def request_device(bridge: Bridge) -> Device:
+    """Request a device from ``bridge``; it also becomes :func:`default_device`.
 
     Raises
     ------
     WebGPUUnavailableError
         Saying why there is no WebGPU and what to do.
     """
-    global _default
-    if bridge is None:
-        try:
-            from py_attn.gpu.bridge_pyodide import PyodideBridge
-        except ImportError:
-            from py_attn.gpu.bridge_remote import shared_device
-
-            _default = await shared_device()
-            return _default
-        bridge = PyodideBridge()
     device = Device(await bridge.request_device(), bridge)
     await device.tuner.load()
+    return make_default(device)
+
+
+def make_default(device: Device) -> Device:
+    """Make ``device`` the one that :func:`default_device` returns."""
+    global _default
     _default = device
     return device
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import py_attn as pa
+from py_attn.remote.session import Acquire
 from py_attn.viewer import Viewer
 from py_attn.viewer.methods import METHODS
 from py_attn.viewer.sources.given import GivenSource
 from py_attn.viewer.sources.source import Source
 from py_attn.viewer.viewer import Progress
-
-Acquire = Callable[[], Awaitable[pa.Device]]
 
 
 class NotebookViewer(Viewer):

@@ -1,6 +1,6 @@
 /**
  * The connection between one widget model and its kernel: calls in both directions, and a check that the kernel still
- * answers. The messages are those of py_attn/widget/_protocol.py.
+ * answers. The messages are those of py_attn/remote/protocol.py.
  */
 
 import { whyNoWebGPU } from '../gpu/adapter.js';

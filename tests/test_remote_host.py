@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from py_attn.widget import _host
+from py_attn.remote.host import Host
 
 
 class OldKernel:
@@ -48,11 +48,13 @@ def old_kernel(monkeypatch):
 
 
 def test_an_old_ipykernel_gives_comm_messages_to_a_waiting_cell(old_kernel):
+    host = Host()
+
     async def main():
         old_kernel.put("execute_request", 1)
         old_kernel.put("comm_msg", 2)
         old_kernel.msg_queue.put_nowait((0, print, ()))
-        with _host.waiting(), _host.waiting():  # two who wait share one who looks
+        with host.waiting(), host.waiting():  # two who wait share one who looks
             await asyncio.sleep(0.05)
             old_kernel.put("execute_request", 3)
             old_kernel.put("comm_msg", 4)
@@ -72,7 +74,7 @@ def test_a_kernel_that_delivers_by_itself_is_left_alone(old_kernel):
     del old_kernel.msg_queue
 
     async def main():
-        with _host.waiting():
+        with Host().waiting():
             await asyncio.sleep(0.02)
 
     asyncio.run(main())
@@ -99,7 +101,7 @@ def test_marimo_gives_messages_to_widgets_ahead_of_their_turn(monkeypatch):
     async def main():
         enqueue(update)
         enqueue(custom)
-        with _host.waiting():
+        with Host().waiting():
             await asyncio.sleep(0.05)
 
     asyncio.run(main())

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import py_attn as pa
-from py_attn.gpu import bridge_remote
-from py_attn.gpu.wire import pack, unpack
+from py_attn.remote.bridge import RemoteDeviceBridge
+from py_attn.remote.protocol import pack, unpack
 from tests.fake_page import FakePage
 from tests.recording_bridge import RecordingBridge
 
@@ -75,7 +75,7 @@ def test_the_same_programs_as_on_a_local_bridge():
 
 
 def test_large_transfers_go_in_parts(monkeypatch):
-    monkeypatch.setattr(bridge_remote, "CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(RemoteDeviceBridge, "chunk_bytes", 1 << 10)
 
     async def main():
         fake = FakePage()
@@ -142,11 +142,10 @@ def test_a_page_without_webgpu_says_why():
     asyncio.run(main())
 
 
-def test_a_silent_page_is_an_error_and_no_hang(monkeypatch):
-    monkeypatch.setattr(bridge_remote, "PING_SECONDS", 0.01)
-
+def test_a_silent_page_is_an_error_and_no_hang():
     async def main():
         fake = FakePage()
+        fake.page.ping_seconds = 0.01
         device = await fake.page.request_device()
         tensor = device.tensor(np.ones(4, np.float32))
         fake.deaf = True
@@ -155,16 +154,15 @@ def test_a_silent_page_is_an_error_and_no_hang(monkeypatch):
         assert device.lost
         with pytest.raises(pa.DeviceLostError):
             device.tensor([1.0])
-        assert [m["kind"] for m in fake.messages].count("ping") == bridge_remote.PATIENCE
+        assert [m["kind"] for m in fake.messages].count("ping") == fake.page.max_missed_pings
 
     asyncio.run(main())
 
 
-def test_a_slow_page_that_lives_is_waited_for(monkeypatch):
-    monkeypatch.setattr(bridge_remote, "PING_SECONDS", 0.01)
-
+def test_a_slow_page_that_lives_is_waited_for():
     async def main():
         fake = FakePage()
+        fake.page.ping_seconds = 0.01
         device = await fake.page.request_device()
         tensor = device.tensor(np.ones(4, np.float32))
         held = []
@@ -193,7 +191,7 @@ def test_a_closed_page_ends_what_waits_for_it():
         reading = asyncio.create_task(tensor.numpy())
         await asyncio.sleep(0.01)
         # from another thread, as a subshell delivers it
-        thread = threading.Thread(target=fake.page.receive, args=({"kind": "closed"}, []))
+        thread = threading.Thread(target=fake.page.close, args=("the page was closed",))
         thread.start()
         thread.join()
         with pytest.raises(pa.DeviceLostError, match="closed"):
