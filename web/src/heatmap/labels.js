@@ -31,7 +31,7 @@ export function axisLabels({ first, span, count, side, chosen }) {
   const step = roundStep(LABEL_STEP / cell);
   const centre = (/** @type {number} */ index) => (index + 0.5 - first) * cell;
   const labels = [];
-  for (let index = Math.ceil(first / step - 1e-6) * step; index < Math.min(count, first + span); index += step) {
+  for (let index = Math.max(0, Math.ceil(first / step - 1e-6)) * step; index < Math.min(count, first + span); index += step) {
     const at = centre(index);
     const covered = Math.abs(index - chosen) * cell < LABEL_STEP;
     if (!covered && at > 0 && at < side) labels.push({ index, at, chosen: false });
