@@ -1,10 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { fragmentOf, textOf } from "../src/panels/address.js";
-import { describe as describeCaches } from "../src/panels/caches.js";
 import { summary } from "../src/panels/console-output.js";
 import { describeAdapter, describeMeasurement, namesToRun, partCells, partShares, withTiming } from "../src/panels/measured.js";
 import { describeChip, describeProgress } from "../src/panels/status.js";
-import { describeEngine, describeLinks, describeMaps, describeRest, describeRows, describeShape } from "../src/panels/wording.js";
+import { describeComparison, describeEngine, describeLinks, describeMaps, describeRest, describeRows, describeShape } from "../src/panels/wording.js";
 
 const SOURCE = { kind: "text", engine: "webgpu", layers: 6, heads: 12, kvHeads: 12, length: 1200, headDim: 32 };
 const MEASURED = {
@@ -95,9 +94,9 @@ describe("timings", () => {
 
 describe("the comparison of caches", () => {
   it("says which clock was used, and what the sample is", () => {
-    expect(describeCaches({ time: 5, clock: "gpu" }, 0, null)).toContain("weights of head 1");
-    expect(describeCaches({ time: 5, clock: "wall" }, 0, { kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
-    expect(describeCaches({ time: null, clock: "none" }, 0, null)).toContain("no time worth showing");
+    expect(describeComparison({ time: 5, clock: "gpu" }, 0, null)).toContain("weights of head 1");
+    expect(describeComparison({ time: 5, clock: "wall" }, 0, { kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
+    expect(describeComparison({ time: null, clock: "none" }, 0, null)).toContain("no time worth showing");
   });
 });
 

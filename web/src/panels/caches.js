@@ -5,6 +5,7 @@ import { shortError } from '../format.js';
 import { latest } from '../latest.js';
 import { CACHES, cacheLine } from './cache-line.js';
 import { tableCaption, tableHead } from './elements.js';
+import { describeComparison } from './wording.js';
 
 /**
  * @typedef {import('../types').CacheStep} CacheStep
@@ -109,17 +110,5 @@ async function runAll(panel, place) {
     line.show(step, first, colors.rgba, signed.rgba);
   }
   element.setAttribute('aria-busy', 'false');
-  if (first && panel.place === place) note.textContent = describe(first, head, store.state.source);
-}
-
-/** @param {CacheStep} step @param {number} head @param {import('../types').SourceInfo | null} source */
-export function describe({ time, clock }, head, source) {
-  const times = !time
-    ? 'Without WebGPU numpy computes the same, and there is no time worth showing.'
-    : clock === 'gpu'
-      ? 'Times by GPU timestamps.'
-      : 'Times by wall clock.';
-  const stored =
-    source?.kind === 'sample' ? ' The sample was stored as float16, so a float16 cache loses nothing.' : '';
-  return `The strip below each cache shows the weights of head ${head + 1}, and below them their differences from the float32 cache (blue: smaller). ${times}${stored}`;
+  if (first && panel.place === place) note.textContent = describeComparison(first, head, store.state.source);
 }

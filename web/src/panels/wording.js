@@ -69,3 +69,15 @@ export function describeLinks({ query, links }, tokens, shares) {
 export function relation(shares) {
   return shares ? 'gets its output from' : 'attends to';
 }
+
+/** How caches are compared. @param {import('../types').CacheStep} step @param {number} head @param {SourceInfo | null} source */
+export function describeComparison({ time, clock }, head, source) {
+  const times = !time
+    ? 'Without WebGPU numpy computes the same, and there is no time worth showing.'
+    : clock === 'gpu'
+      ? 'Times by GPU timestamps.'
+      : 'Times by wall clock.';
+  const stored =
+    source?.kind === 'sample' ? ' The sample was stored as float16, so a float16 cache loses nothing.' : '';
+  return `The strip below each cache shows the weights of head ${head + 1}, and below them their differences from the float32 cache (blue: smaller). ${times}${stored}`;
+}
