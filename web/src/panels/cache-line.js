@@ -9,7 +9,7 @@ import { comparisonPixels } from './palette.js';
 /** dtype, name and a remark. */
 export const CACHES = /** @type {[string, string, string][]} */ ([
   ['float32', 'float32', ''],
-  ['float16', 'float16', 'two numbers per word'],
+  ['float16', 'float16', 'two per word'],
   ['turboquant4', '4 bits', 'TurboQuant'],
   ['turboquant3', '3 bits', 'TurboQuant'],
   ['turboquant2', '2 bits', 'TurboQuant'],

@@ -112,7 +112,7 @@ export function showStep(view, step, tokens, where) {
 
 /** @param {DecodeStep} step */
 function describeErrors({ combined, error }) {
-  return `Combining the splits in numpy differs by ${formatError(combined)} from the reduce kernel’s output, which is ${formatError(error)} away from float64.`;
+  return `Combined in numpy, the splits differ by ${formatError(combined)} from the reduce kernel, which is ${formatError(error)} away from float64.`;
 }
 
 /** @param {HTMLElement} element @param {DecodeStep} step @param {string[]} tokens */

@@ -53,7 +53,7 @@ function buildView(onVariant) {
   const { table, variants, operations } = timingTable();
   const note = h('p', { class: 'muted small kernel-note', role: 'status' }, ' ');
   const shader = h('div');
-  const about = 'Times the attention call of the layer in focus. Every run uploads its inputs and compiles its pipeline anew.';
+  const about = 'The attention call of the layer in focus. Every run uploads and compiles anew.';
   const parts = [
     h('header', null, heading('Kernel', about), form),
     adapter,

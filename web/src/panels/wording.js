@@ -11,7 +11,7 @@ import { formatCount, formatWeight } from '../format.js';
 export const MEANING = {
   weights: 'How much each query attends to each key.',
   gradient:
-    'Each weight times the gradient of ½‖out‖² with respect to it, divided by ‖out‖²: the share of the output that comes from this key. Negative shares work against the output.',
+    'Weight × the gradient of ½‖out‖² with respect to it, over ‖out‖²: each key’s share of the output. Negative shares work against it.',
 };
 
 /** @param {SourceInfo} source */
