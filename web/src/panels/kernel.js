@@ -21,6 +21,8 @@ import { describeShape } from './wording.js';
  */
 
 const RUNS = [3, 5, 10, 20, 50];
+/** @type {import('../types').Measurement[]} one value, so that setting it twice is no change */
+const NONE = [];
 
 /**
  * @param {HTMLElement} element
@@ -69,7 +71,7 @@ function showInfo(panel, info) {
   const { view, store } = panel;
   panel.variants = info.variants;
   panel.operations = info.operations ?? {};
-  store.set({ timings: [] });
+  store.set({ timings: NONE });
   fill(view.variant, choices(panel));
   choose(panel, store.state.variant);
   view.adapter.textContent = describeAdapter(info);
@@ -102,7 +104,7 @@ function choose({ view: { variant } }, name) {
 function showSource(panel, source, layer) {
   const { view, store, shader } = panel;
   view.start.disabled = false;
-  store.set({ timings: [] });
+  store.set({ timings: NONE });
   view.note.textContent = `Layer ${layer + 1}: ${describeShape(source)}. Press Run.`;
   shader.show(null);
   drawTimings(panel);
