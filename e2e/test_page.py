@@ -308,6 +308,29 @@ def test_nothing_scrolls_sideways_at_any_width(shown, artifacts):
     shown.set_viewport_size({"width": 1440, "height": 900})
 
 
+#: Width of each text in the heading of "Edit the score", and on how many lines it is.
+HEADING = """() => [...document.querySelectorAll('#edit > header :is(h2, p)')].map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+    return [one.getBoundingClientRect().width, lines.size];
+})"""
+
+
+@pytest.mark.parametrize(
+    ("width", "media"), [(720, "screen"), (800, "screen"), (900, "screen"), (794, "print")]
+)
+def test_the_heading_beside_many_buttons_can_be_read(shown, width, media):
+    shown.set_viewport_size({"width": width, "height": 1123})  # 794 × 1123 is A4
+    shown.emulate_media(media=media)
+    (title_width, title_lines), (about_width, about_lines) = shown.evaluate(HEADING)
+    shown.emulate_media(media="screen")
+    shown.set_viewport_size({"width": 1440, "height": 900})
+    assert min(title_width, about_width) >= 300
+    assert title_lines == 1
+    assert about_lines <= 2
+
+
 def test_dark_and_light(shown, artifacts):
     def background():
         return shown.evaluate("getComputedStyle(document.documentElement).backgroundColor")

@@ -87,7 +87,7 @@ def test_completions_know_the_api(console):
 
 def test_an_endless_loop_is_stopped_and_the_text_stays(console):
     console.locator("#edit").get_by_role("button", name="Sliding window").click()
-    expect(console.locator("#focus header p")).to_contain_text("Your mask_mod holds")
+    expect(console.locator("#focus header p")).to_contain_text("Your mask_mod is applied")
     console.evaluate(
         "() => { new BroadcastChannel('test').onmessage = ({ data }) => { window.heard = data; }; }"
     )
@@ -101,7 +101,7 @@ def test_an_endless_loop_is_stopped_and_the_text_stays(console):
     expect(console.locator(".output .stopped")).to_contain_text("stopped")
     expect(console.locator(".banner")).to_contain_text("Python is back")
     expect(console.locator("#console .cm-content")).to_contain_text("while True")
-    expect(console.locator("#focus header p")).to_contain_text("Your mask_mod holds")
+    expect(console.locator("#focus header p")).to_contain_text("Your mask_mod is applied")
     type_and_run(console, "'alive'")
     expect(console.locator(".output .value")).to_have_text("alive")
     assert console.evaluate("window.pyAttn.run('1 + 2')") == 3

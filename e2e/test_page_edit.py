@@ -42,7 +42,7 @@ def test_a_preset_changes_every_map_and_none_brings_them_back(shown, artifacts):
     preset(shown, "Prefix-LM")
     status = shown.locator(".edit-status")
     expect(status).to_contain_text("mask_mod traced into WGSL")
-    expect(shown.locator("#focus header p")).to_contain_text("Your mask_mod holds")
+    expect(shown.locator("#focus header p")).to_contain_text("Your mask_mod is applied")
     # Each map is painted when its answer comes, in any order.
     wait_for_change(shown, thumb, plain)
     wait_for_change(shown, HEATMAP, large)
@@ -82,9 +82,9 @@ def test_maps_follow_what_is_typed_and_errors_say_what_to_write(shown):
 
 def test_the_next_source_and_the_kernels_know_the_edit(shown):
     preset(shown, "ALiBi")
-    expect(shown.locator("#focus header p")).to_contain_text("Your score_mod holds")
+    expect(shown.locator("#focus header p")).to_contain_text("Your score_mod is applied")
     open_synthetic(shown, Length="96", Heads="4", **{"Head dim": "16"})
-    expect(shown.locator("#focus header p")).to_contain_text("Your score_mod holds")
+    expect(shown.locator("#focus header p")).to_contain_text("Your score_mod is applied")
     kernel = shown.locator("#kernel")
     kernel.get_by_label("Variant").select_option("naive")
     kernel.get_by_label("Runs").select_option("3")
@@ -218,7 +218,7 @@ def test_every_operation_is_timed_beside_its_error(shown):
 def test_smaller_caches_stand_side_by_side(shown, artifacts):
     decode = shown.locator("#decode")
     decode.get_by_role("button", name="Compare").click()
-    expect(decode.locator(".caches-note")).to_contain_text("weights, and below")
+    expect(decode.locator(".caches-note")).to_contain_text("The strip below each cache")
     cells = [row.locator("td").all_inner_texts() for row in decode.locator(".caches tr:has(td.number)").all()]
     assert len(cells) == 5
     errors = [float(row[2]) for row in cells]
