@@ -18,7 +18,7 @@ from bench import ceilings as _ceilings
 from bench.clocks import gpu_time, recorded, wall_time
 from bench.runs import Check, Options, Run
 from bench.workloads import Workload, workloads
-from py_attn.kernels import attention as _attention
+from py_attn.kernels.attention import forward as _attention
 
 _ULPS = 4 * float(np.finfo(np.float32).eps)
 #: What quantised caches lose: relative mean square error of the output that is still right.

@@ -33,7 +33,7 @@ async def works(d):
 
 def copying_shader(source="source", variant="test"):
     return render(
-        "cache_append.wgsl", "cache_append", variant,
+        "decode/append.wgsl", "cache_append", variant,
         params=ParamsLayout(source_strides="vec4<u32>", source_first="u32", batch="u32", heads="u32",
                             count="u32", first_slot="u32", capacity="u32", kept="u32"),
         bindings=(Binding(source, "f32"), Binding("cache", "vec4<f32>", writes=True)),

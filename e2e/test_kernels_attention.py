@@ -21,7 +21,7 @@ from e2e.kernel_cases import (
     mask_shapes,
 )
 from e2e.page.attention import check_attention, has_variant
-from py_attn.kernels._tiles import CANDIDATES, Tile
+from py_attn.kernels.attention.tiles import CANDIDATES, Tile
 
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 

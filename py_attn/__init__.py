@@ -16,12 +16,12 @@ from py_attn.errors import (
 from py_attn.gpu.device import Device, default_device, request_device
 from py_attn.gpu.program import Program
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention import attention
-from py_attn.kernels.backward import attention_backward
-from py_attn.kernels.cache import KVCache
-from py_attn.kernels.decode import decode_attention, decode_partials
-from py_attn.kernels.varlen import varlen_attention, varlen_attention_backward
-from py_attn.kernels.weights import attention_weights
+from py_attn.kernels.attention.backward import attention_backward
+from py_attn.kernels.attention.forward import attention
+from py_attn.kernels.attention.varlen import varlen_attention, varlen_attention_backward
+from py_attn.kernels.attention.weights import attention_weights
+from py_attn.kernels.decode.attention import decode_attention, decode_partials
+from py_attn.kernels.decode.cache import KVCache
 from py_attn.mods import absolute as abs
 from py_attn.mods import exp, log, maximum, minimum, sqrt, tanh, where
 from py_attn.torch import scaled_dot_product_attention

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from py_attn import onnx_reference
 from py_attn.arguments import check_int, resolve
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._checks import find_device, shape_of
-from py_attn.kernels._inputs import prepare
-from py_attn.kernels.attention import run
+from py_attn.kernels.attention.forward import run
+from py_attn.kernels.attention.options import prepare
+from py_attn.kernels.checks import find_device, shape_of
 from py_attn.onnx_graph import graph_function
 from py_attn.onnx_protobuf import read_graph
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from py_attn.arguments import check_head_dim
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels import turboquant as kernels
-from py_attn.kernels._checks import find_device, float_tensor, shape_of
+from py_attn.kernels.checks import find_device, float_tensor, shape_of
 from py_attn.kernels.copy import contiguous
+from py_attn.kernels.quantization import turboquant as kernels
 
 __all__ = ["Packed", "dequantize", "quantize"]
 

@@ -448,7 +448,7 @@ def test_compiling_again(device, bridge):
 def broken_shader():
     """A real shader; which of its lines is said to be wrong is up to the test."""
     return render(
-        "cache_append.wgsl", "cache_append", "test",
+        "decode/append.wgsl", "cache_append", "test",
         params=ParamsLayout(count="u32"),
         bindings=(Binding("source", "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={
@@ -469,10 +469,10 @@ def test_shader_errors_name_the_line_of_the_template(device, bridge):
     dispatch(device, shader)
     line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "= row_slot" in text)
     bridge.errors = [BridgeError("shader", shader.label, "no such thing as 'slot'", line)]
-    with pytest.raises(ShaderError, match=r"cache_append/test, cache_append.wgsl:\d+: no such") as caught:
+    with pytest.raises(ShaderError, match=r"cache_append/test, decode/append.wgsl:\d+: no such") as caught:
         run(device.synchronize())
-    number = int(str(caught.value).split("cache_append.wgsl:")[1].split(":")[0])
-    template = (shader_folder() / "cache_append.wgsl").read_text(encoding="utf-8").splitlines()
+    number = int(str(caught.value).split("decode/append.wgsl:")[1].split(":")[0])
+    template = (shader_folder() / "decode/append.wgsl").read_text(encoding="utf-8").splitlines()
     assert "= row_slot" in template[number - 1]
 
 

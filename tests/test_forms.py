@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
-from py_attn.kernels import _inputs
-from py_attn.kernels._forms import form_of
+from py_attn.kernels.attention import options as _inputs
+from py_attn.kernels.forms import form_of
 from tests.recording_bridge import RecordingBridge
 
 FLOATS = ("float32", "float16", "bfloat16")

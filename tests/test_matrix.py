@@ -7,9 +7,9 @@ import pytest
 
 import py_attn as pa
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
-from py_attn.kernels import attention as attention_module
-from py_attn.kernels._matrix import MatrixTile
-from py_attn.kernels.attention import device_variants
+from py_attn.kernels.attention import forward as attention_module
+from py_attn.kernels.attention.forward import device_variants
+from py_attn.kernels.attention.matrix import MatrixTile
 from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
-from py_attn.kernels import attention as attention_module
-from py_attn.kernels._decode_layout import choose_splits, walk_of_splits
-from py_attn.kernels._tiles import CANDIDATES, Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.attention import forward as attention_module
+from py_attn.kernels.attention.tiles import CANDIDATES, Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.decode.config import choose_splits, walk_of_splits
 from tests.recording_bridge import LIMITS, RecordingBridge
 
 UNBOUNDED = 1 << 30

@@ -21,10 +21,10 @@ from py_attn.gpu import shader as shader_module
 from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, render, shader_folder
-from py_attn.kernels import _tiles
-from py_attn.kernels import attention as attention_module
+from py_attn.kernels.attention import forward as attention_module
+from py_attn.kernels.attention import tiles as _tiles
+from py_attn.kernels.attention.weights import attention_scores
 from py_attn.kernels.copy import contiguous, join
-from py_attn.kernels.weights import attention_scores
 from tests import shader_calls
 from tests.recording_bridge import LIMITS, RecordingBridge
 from tests.test_device import device_on

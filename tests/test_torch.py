@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import py_attn as pa
-from py_attn.kernels.attention import _PARAMS
+from py_attn.kernels.attention.forward import _PARAMS
 
 RANDOM = np.random.default_rng(5)
 

@@ -11,7 +11,7 @@ import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu import tuning
 from py_attn.gpu.bridge import BridgeError, RawTiming
-from py_attn.kernels._tiles import CANDIDATES
+from py_attn.kernels.attention.tiles import CANDIDATES
 from tests.recording_bridge import RecordingBridge
 
 DESKTOP = {

@@ -7,7 +7,7 @@ from e2e.page.bounds import bound_of, lse_over_bound, numpy_errors, over_bound
 from e2e.page.forced import last_tiles_cut, tile_forced
 from e2e.page.inputs import Inputs, normal, poisoned
 from py_attn.arguments import resolve
-from py_attn.kernels.attention import device_variants
+from py_attn.kernels.attention.forward import device_variants
 
 
 def half_weights_error(inputs, exact, keywords):

@@ -7,8 +7,8 @@ import contextlib
 from unittest import mock
 
 import py_attn as pa
-from py_attn.kernels import _tiles
-from py_attn.kernels import attention as attention_module
+from py_attn.kernels.attention import forward as attention_module
+from py_attn.kernels.attention.tiles import CANDIDATES, SOFTWARE, Cut, Tile
 
 
 @contextlib.contextmanager
@@ -17,7 +17,7 @@ def tile_forced(tile, unrolled):
     render = attention_module._render
     with contextlib.ExitStack() as stack:
         if tile is not None:
-            chosen = _tiles.Tile(**tile)
+            chosen = Tile(**tile)
             stack.enter_context(mock.patch.object(attention_module, "choose_tile", return_value=chosen))
         if unrolled is not None:
             forced = lambda variant, tile, _, *rest: render(variant, tile, unrolled, *rest)  # noqa: E731
@@ -34,7 +34,7 @@ def last_tiles_cut(cut):
 
     def cut_of(tiles, keys, tile, wide4):
         pieces = -(-keys // (cut[1] * tile.keys))
-        return _tiles.Cut(min(cut[0], tiles), pieces, cut[1] * tile.keys) if pieces else None
+        return Cut(min(cut[0], tiles), pieces, cut[1] * tile.keys) if pieces else None
 
     with (
         mock.patch.object(attention_module, "cut_of", cut_of),
@@ -46,4 +46,4 @@ def last_tiles_cut(cut):
 
 def smallest_tile_only():
     """The tuner has a single tile to choose, named "small"."""
-    return mock.patch.dict(_tiles.CANDIDATES, {"small": _tiles.SOFTWARE[-1]}, clear=True)
+    return mock.patch.dict(CANDIDATES, {"small": SOFTWARE[-1]}, clear=True)

@@ -8,7 +8,7 @@ from typing import Any
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import output_type
+from py_attn.kernels.attention.options import output_type
 
 _WORKGROUP = 64
 _PARAMS = ParamsLayout(

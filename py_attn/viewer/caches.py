@@ -11,7 +11,7 @@ import numpy.typing as npt
 import py_attn as pa
 from py_attn import reference, turboquant_reference
 from py_attn.gpu.dtypes import round_to
-from py_attn.kernels.turboquant import Format
+from py_attn.kernels.quantization.turboquant import Format
 from py_attn.viewer.measure import spread
 from py_attn.viewer.mods import Mods
 from py_attn.viewer.source import Array

@@ -13,7 +13,7 @@ import numpy as np
 
 import py_attn as pa
 from py_attn import colormaps, models
-from py_attn.kernels.attention import device_variants
+from py_attn.kernels.attention.forward import device_variants
 from py_attn.models.sample import load_sample
 from py_attn.viewer.caches import try_cache
 from py_attn.viewer.console import Console

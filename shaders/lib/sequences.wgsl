@@ -12,7 +12,7 @@ struct Sequence {
 }
 
 //# if varlen
-/// Slot `slot` of the table that varlen_tiles.wgsl wrote; b is params.batch where the slot is left over.
+/// Slot `slot` of the table that attention/varlen_tiles.wgsl wrote; b is params.batch where the slot is left over.
 fn sequence_of(slot: u32) -> Sequence {
   let rows = tiles[2u * slot];
   let columns = tiles[2u * slot + 1u];

@@ -10,10 +10,10 @@ from py_attn.arguments import check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels import turboquant
-from py_attn.kernels._checks import float_tensor, shape_of
-from py_attn.kernels._inputs import operand, output_type, pad4
-from py_attn.kernels._rows import ROW_PARAMS, dispatch_rows
+from py_attn.kernels.attention.options import operand, output_type, pad4
+from py_attn.kernels.checks import float_tensor, shape_of
+from py_attn.kernels.quantization import turboquant
+from py_attn.kernels.rows import ROW_PARAMS, dispatch_rows
 
 CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)
 _WORKGROUP = 64
@@ -235,7 +235,7 @@ def _check_dtypes(dtype: object) -> tuple[str, str]:
 @functools.lru_cache(maxsize=64)
 def _append_shader(source: Binding, dtype: str, packed: bool, cache_dtype: str, dim: int) -> Shader:
     return render(
-        "cache_append.wgsl",
+        "decode/append.wgsl",
         "cache_append",
         f"{dtype}-{cache_dtype}",
         params=ROW_PARAMS,

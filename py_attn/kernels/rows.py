@@ -5,7 +5,7 @@ from __future__ import annotations
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import Operand
+from py_attn.kernels.attention.options import Operand
 
 ROW_PARAMS = ParamsLayout(
     source_strides="vec4<u32>",

@@ -1,6 +1,6 @@
 """What a BERT encoder needs beside attention: embeddings, linear, layer norm, pooling. All in float32.
 
-Shaders: ``shaders/nn_*.wgsl``. None of them uses subgroups or more than 1 KiB of workgroup memory, so they
+Shaders: ``shaders/nn/``. None of them uses subgroups or more than 1 KiB of workgroup memory, so they
 run on every WebGPU adapter. Inputs are packed (row-major, without gaps) float32 tensors of one device, and
 may begin anywhere in their buffers.
 """
@@ -226,7 +226,7 @@ def _shader(
     """Render one of this module's templates; every input has its first element among the params."""
     params = ParamsLayout(**sizes, **{f"{key}_first": "u32" for key in inputs})
     bindings = (*(Binding(key, element) for key, element in inputs.items()), Binding("out", out, True))
-    return render(f"nn_{name}.wgsl", name, variant, params=params, bindings=bindings, constants=constants)
+    return render(f"nn/{name}.wgsl", name, variant, params=params, bindings=bindings, constants=constants)
 
 
 def _run(

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from py_attn.arguments import Window, check_int, resolve
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels import turboquant
-from py_attn.kernels._checks import float_tensor, shape_of
-from py_attn.kernels._decode_layout import (
+from py_attn.kernels.attention.options import Operand, masking_params, operand, pad4
+from py_attn.kernels.checks import float_tensor, shape_of
+from py_attn.kernels.decode.cache import KVCache
+from py_attn.kernels.decode.config import (
     MAX_SPLITS,
     Shape,
     choose_splits,
@@ -20,18 +21,17 @@ from py_attn.kernels._decode_layout import (
     walk_of_splits,
     workgroup_shape,
 )
-from py_attn.kernels._decode_shaders import (
+from py_attn.kernels.decode.shaders import (
     REDUCE_PARAMS,
     SPLIT_PARAMS,
     reduce_columns,
     reduce_shader,
     split_shader,
 )
-from py_attn.kernels._forms import Launch, form_of
-from py_attn.kernels._inputs import Operand, masking_params, operand, pad4
-from py_attn.kernels._mods import Mods, mod_params, trace_mods
-from py_attn.kernels._sinks import check_sinks, sink_params
-from py_attn.kernels.cache import KVCache
+from py_attn.kernels.forms import Launch, form_of
+from py_attn.kernels.mods import Mods, mod_params, trace_mods
+from py_attn.kernels.quantization import turboquant
+from py_attn.kernels.sinks import check_sinks, sink_params
 
 
 def decode_attention(

@@ -7,12 +7,12 @@ from typing import Any
 
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
-from py_attn.kernels import turboquant
-from py_attn.kernels._decode_layout import Shape, power_of_two
-from py_attn.kernels._inputs import SCORE_PARAMS, Operand, output_type, pad4
-from py_attn.kernels._mods import MOD_PARAMS, Mods
-from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants
-from py_attn.kernels.cache import KVCache
+from py_attn.kernels.attention.options import SCORE_PARAMS, Operand, output_type, pad4
+from py_attn.kernels.decode.cache import KVCache
+from py_attn.kernels.decode.config import Shape, power_of_two
+from py_attn.kernels.mods import MOD_PARAMS, Mods
+from py_attn.kernels.quantization import turboquant
+from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants
 
 SPLIT_PARAMS = ParamsLayout(
     **SCORE_PARAMS,
@@ -125,7 +125,7 @@ def _render_split(
     values = dict(constants)
     rows = values["ROWS"]
     return render(
-        "decode_split.wgsl",
+        "decode/split.wgsl",
         "decode_split",
         f"{rows}-row{'s' if rows > 1 else ''}{', subgroup' if values['subgroups'] else ''}",
         params=SPLIT_PARAMS,
@@ -163,7 +163,7 @@ def reduce_shader(
     if write_lse:
         bindings.append(Binding("lse", "f32", writes=True))
     return render(
-        "decode_reduce.wgsl",
+        "decode/reduce.wgsl",
         "decode_reduce",
         f"{dtype}, subgroup" if rotates else dtype,
         params=REDUCE_PARAMS,

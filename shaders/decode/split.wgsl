@@ -16,7 +16,7 @@
 //## so. Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a
 //## team is within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
 //## through workgroup memory. Entries past the last are read from the last one and hidden.
-//## With one split the result is written at once, else its normalised output and LSE go to decode_reduce.wgsl.
+//## With one split the result is written at once, else its normalised output and LSE go to decode/reduce.wgsl.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
 //# from "lib/pieces.wgsl" import piece_reader with context

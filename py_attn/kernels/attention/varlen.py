@@ -9,12 +9,12 @@ import numpy as np
 
 from py_attn.arguments import Window
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels import attention as _attention
-from py_attn.kernels import backward as _backward
-from py_attn.kernels._checks import shape_of
-from py_attn.kernels._inputs import Inputs, prepare
-from py_attn.kernels._packing import pack
-from py_attn.kernels.attention import Variant
+from py_attn.kernels.attention import backward as _backward
+from py_attn.kernels.attention import forward as _attention
+from py_attn.kernels.attention.forward import Variant
+from py_attn.kernels.attention.options import Inputs, prepare
+from py_attn.kernels.attention.packing import pack
+from py_attn.kernels.checks import shape_of
 
 
 def varlen_attention(

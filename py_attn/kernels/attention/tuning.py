@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from py_attn.arguments import Problem
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
-from py_attn.kernels._inputs import Inputs, pad4, prepare
-from py_attn.kernels._tiles import CANDIDATES, Tile, tiles_for
+from py_attn.kernels.attention.options import Inputs, pad4, prepare
+from py_attn.kernels.attention.tiles import CANDIDATES, Tile, tiles_for
 
 Choice = tuple[str, Tile | None]
 Record = Callable[[Inputs, Choice], object]

@@ -11,7 +11,7 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor, as_tensor
-from py_attn.kernels._inputs import Inputs, Packing
+from py_attn.kernels.attention.options import Inputs, Packing
 
 #: How a kernel declares the table of :func:`tile_table`, which lib/sequences.wgsl reads.
 TILES = Binding("tiles", "vec4<u32>")
@@ -86,7 +86,7 @@ def tile_slots(total: int, packing: Packing, tile_rows: int) -> int:
 
 
 def tile_table(inputs: Inputs, tile_rows: int, side: str) -> Tensor:
-    """What every slot serves, uint32 [slots, 2, 4]; see varlen_tiles.wgsl.
+    """What every slot serves, uint32 [slots, 2, 4]; see attention/varlen_tiles.wgsl.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def tile_table(inputs: Inputs, tile_rows: int, side: str) -> Tensor:
 @functools.cache
 def _table_shader() -> Shader:
     return render(
-        "varlen_tiles.wgsl",
+        "attention/varlen_tiles.wgsl",
         "varlen_tiles",
         "table",
         params=_PARAMS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.gpu.shader import SUBGROUP_ID, Binding
-from py_attn.kernels._inputs import Inputs, Operand
+from py_attn.kernels.attention.options import Inputs, Operand
 
 #: What the shader's text enables.
 ENABLE = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
@@ -28,7 +28,7 @@ _SLACK = 8
 
 @dataclass(frozen=True, slots=True)
 class MatrixTile:
-    """One configuration of ``attention_matrix.wgsl``.
+    """One configuration of ``attention/matrix.wgsl``.
 
     Attributes
     ----------

@@ -18,8 +18,8 @@ from py_attn.codebooks import codebook
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import operand, output_type, pad4
-from py_attn.kernels._rows import ROW_PARAMS, dispatch_rows
+from py_attn.kernels.attention.options import operand, output_type, pad4
+from py_attn.kernels.rows import ROW_PARAMS, dispatch_rows
 from py_attn.turboquant_reference import ROUNDS, SEED
 
 MAX_BITS = 4
@@ -175,7 +175,7 @@ def _rotation_constants(dim: int) -> dict[str, object]:
 def _quantize_shader(source: Binding, dtype: str, packed: bool, form: Format) -> Shader:
     book = codebook(form.code_bits, form.dim)
     return render(
-        "turboquant_quantize.wgsl",
+        "quantization/quantize.wgsl",
         "turboquant_quantize",
         f"{form.bits}-bit{' qjl' if form.qjl else ''}",
         params=ROW_PARAMS,
@@ -201,7 +201,7 @@ def _rotate_shader(
 ) -> Shader:
     from_codes = direction == "dequantize"
     return render(
-        "turboquant_rotate.wgsl",
+        "quantization/rotate.wgsl",
         "turboquant_rotate",
         direction,
         params=ROW_PARAMS,

@@ -1,4 +1,4 @@
-"""How a decode is spread over workgroups and their invocations (shaders/decode_split.wgsl)."""
+"""How a decode is spread over workgroups and their invocations (shaders/decode/split.wgsl)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from py_attn.gpu.bridge import AdapterInfo
-from py_attn.kernels import turboquant
+from py_attn.kernels.quantization import turboquant
 
 _WORKGROUP = 128
 # More invocations share what a workgroup does at its begin and end. Two such workgroups should fit on a core:
@@ -81,7 +81,7 @@ def walk_of_splits(keys: int, splits: int, block: int, *, in_runs: bool) -> Walk
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a workgroup of decode_split.wgsl is laid out; numbers of invocations are powers of two.
+    """How a workgroup of decode/split.wgsl is laid out; numbers of invocations are powers of two.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ def workgroup_shape(rows: int, keys: Reading, values: Reading, info: AdapterInfo
 
 
 def _registers(shape: Shape, keys: Reading, values: Reading) -> int:
-    """What an invocation's arrays in decode_split.wgsl take, in 32-bit registers."""
+    """What an invocation's arrays in decode/split.wgsl take, in 32-bit registers."""
     keys_each = shape.ahead * -(-keys.pieces // shape.lanes)
     value_pieces = -(-values.pieces // shape.value_lanes)
     values_each = shape.ahead * shape.value_lanes // shape.lanes * value_pieces

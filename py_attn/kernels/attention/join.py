@@ -9,10 +9,10 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._forms import Launch
-from py_attn.kernels._inputs import Inputs, operand, output_type, pad4
-from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
-from py_attn.kernels._tiles import Cut, Tile
+from py_attn.kernels.attention.options import Inputs, operand, output_type, pad4
+from py_attn.kernels.attention.tiles import Cut, Tile
+from py_attn.kernels.forms import Launch
+from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 
 #: What find_query_tile in lib/query_tile.wgsl needs to know: how many tiles are whole, how many are cut
 #: and into how many pieces, and the keys of a piece.
@@ -73,7 +73,7 @@ def _shader(dtype: str, dim4: int, tile_rows: int, return_lse: bool, sinks_dtype
     if return_lse:
         bindings.append(Binding("lse", "f32", writes=True))
     return render(
-        "attention_join.wgsl",
+        "attention/join.wgsl",
         "attention_join",
         dtype,
         params=_PARAMS,

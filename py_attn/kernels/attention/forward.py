@@ -11,8 +11,9 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._forms import Launch
-from py_attn.kernels._inputs import (
+from py_attn.kernels.attention.join import CUT_PARAMS, PIECES, cut_params, empty_pieces, plan_join
+from py_attn.kernels.attention.matrix import ENABLE, MatrixTile, bindings, layouts, matrix_tile, missing
+from py_attn.kernels.attention.options import (
     SCORE_PARAMS,
     Inputs,
     operand,
@@ -22,13 +23,12 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
-from py_attn.kernels._join import CUT_PARAMS, PIECES, cut_params, empty_pieces, plan_join
-from py_attn.kernels._matrix import ENABLE, MatrixTile, bindings, layouts, matrix_tile, missing
-from py_attn.kernels._mods import MOD_PARAMS, mod_params
-from py_attn.kernels._packing import TILES, tile_slots, tile_table
-from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
-from py_attn.kernels._tiles import Cut, Tile, choose_tile, cut_of, tiles_for
-from py_attn.kernels._tuning import tuned
+from py_attn.kernels.attention.packing import TILES, tile_slots, tile_table
+from py_attn.kernels.attention.tiles import Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.attention.tuning import tuned
+from py_attn.kernels.forms import Launch
+from py_attn.kernels.mods import MOD_PARAMS, mod_params
+from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
 VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
@@ -345,7 +345,7 @@ def _render(
     if values["in_pieces"]:
         outputs.append(PIECES)
     return render(
-        f"attention_{variant if variant in ('naive', 'rows', 'matrix') else 'tiled'}.wgsl",
+        f"attention/{variant if variant in ('naive', 'rows', 'matrix') else 'tiled'}.wgsl",
         "attention",
         variant,
         params=_PARAMS,

@@ -12,7 +12,7 @@ from py_attn.arguments import Layout, Window
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import (
+from py_attn.kernels.attention.options import (
     SCORE_PARAMS,
     Inputs,
     Operand,
@@ -25,10 +25,10 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
-from py_attn.kernels._mods import MOD_PARAMS, mod_params
-from py_attn.kernels._packing import TILES, tile_slots, tile_table
-from py_attn.kernels._sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
-from py_attn.kernels._tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels.attention.packing import TILES, tile_slots, tile_table
+from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels.mods import MOD_PARAMS, mod_params
+from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
 
 _DELTA_PARAMS = ParamsLayout(
     grad_strides="vec4<u32>",
@@ -273,7 +273,7 @@ class _Backward:
 @functools.lru_cache(maxsize=64)
 def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
     return render(
-        "backward_delta.wgsl",
+        "attention/backward_delta.wgsl",
         "backward_delta",
         "rows",
         params=_DELTA_PARAMS,
@@ -285,7 +285,7 @@ def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any],
 @functools.cache
 def _render_sinks(dtype: str) -> Shader:
     return render(
-        "sink_gradient.wgsl",
+        "attention/sink_gradient.wgsl",
         "sink_gradient",
         dtype,
         params=_SINK_PARAMS,
@@ -303,7 +303,7 @@ def _render_backward(
     side: str, tile: Tile, bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]
 ) -> Shader:
     return render(
-        "attention_backward.wgsl",
+        "attention/backward.wgsl",
         "attention_backward",
         side,
         params=_QUERY_PARAMS if side == "query" else _KEY_PARAMS,

@@ -15,7 +15,7 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._inputs import (
+from py_attn.kernels.attention.options import (
     SCORE_PARAMS,
     Inputs,
     Operand,
@@ -25,7 +25,7 @@ from py_attn.kernels._inputs import (
     prepare,
     score_params,
 )
-from py_attn.kernels._mods import MOD_PARAMS, mod_params
+from py_attn.kernels.mods import MOD_PARAMS, mod_params
 
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
@@ -344,7 +344,7 @@ def _shader(inputs: Inputs, variant: str, pool: str, color_scale: str, grad: Ope
 @functools.lru_cache(maxsize=128)
 def _render(variant: str, bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
     return render(
-        "attention_weights.wgsl",
+        "attention/weights.wgsl",
         "attention_weights",
         variant,
         params=_PARAMS,

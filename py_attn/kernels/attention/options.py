@@ -11,10 +11,10 @@ from py_attn.arguments import Masking, Problem, check_layout, check_mask_shape, 
 from py_attn.gpu.device import Device
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor, as_tensor
-from py_attn.kernels._checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
-from py_attn.kernels._forms import form_of
-from py_attn.kernels._mods import Mods, trace_mods
-from py_attn.kernels._sinks import check_sinks
+from py_attn.kernels.checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
+from py_attn.kernels.forms import form_of
+from py_attn.kernels.mods import Mods, trace_mods
+from py_attn.kernels.sinks import check_sinks
 
 LOG2_E = math.log2(math.e)
 # No sequence is longer than this, so positions and distances stay within an i32.

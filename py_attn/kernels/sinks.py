@@ -8,7 +8,7 @@ import numpy as np
 
 from py_attn.gpu.shader import Binding
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels._checks import shape_of
+from py_attn.kernels.checks import shape_of
 
 # Where lib/row_end.wgsl finds each head's sink.
 SINK_PARAMS = {"sinks_first": "u32", "sinks_stride": "u32"}
