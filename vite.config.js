@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
+import { devServer } from "./scripts/dev-server.js";
 
 const web = fileURLToPath(new URL("./web/", import.meta.url));
 const pages = ["index", "bench"].filter((name) => existsSync(`${web}${name}.html`));
@@ -58,9 +59,25 @@ const widget = script("widget", true, { assetFileNames: "widget[extname]" });
  */
 const bridge = script("bridge", false, { format: "iife", name: "bridge" });
 
+/** The development server: `npm run dev`, which is `vite --mode dev`. PORT changes the port, as for `npm start`. */
+const dev = {
+  plugins: [devServer()],
+  server: { host: "127.0.0.1", port: Number(process.env.PORT ?? 8000), strictPort: "PORT" in process.env },
+  optimizeDeps: {
+    // Workers too, so that no library is first noticed, and the page loaded again for it, while somebody uses the page.
+    entries: ["*.html", "src/**/*.js"],
+    exclude: ["onnxruntime-web", "@jax-js/jax"], // they find their own files by their address
+  },
+};
+
+/** The unit tests of web/src: `npx vitest run`. They need no browser. */
+const test = { include: ["tests/**/*.test.js"], environment: "node" };
+
 export default defineConfig(({ mode }) => ({
   root: web,
   base: "./", // every address is relative: the site works under any sub-path
+  cacheDir: "../.cache/vite",
   clearScreen: false,
-  ...({ widget, bridge }[mode] ?? site),
+  test,
+  ...({ widget, bridge, dev }[mode] ?? site),
 }));

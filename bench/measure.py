@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -18,7 +15,7 @@ from bench import ceilings as _ceilings
 from bench.clocks import gpu_time, recorded, wall_time
 from bench.runs import Check, Options, Run
 from bench.workloads import Workload, workloads
-from py_attn.kernels.attention import forward as _attention
+from py_attn.kernels.attention.config import device_variants
 
 _ULPS = 4 * float(np.finfo(np.float32).eps)
 #: What quantised caches lose: relative mean square error of the output that is still right.
@@ -40,7 +37,7 @@ def _device() -> pa.Device:
 
 def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
     """The workloads as plain data; ``matrix`` only where the adapter has what it needs."""
-    matrix = "matrix" in _attention.device_variants(pa.default_device(), "float16")
+    matrix = "matrix" in device_variants(pa.default_device(), "float16")
     return [w.plain() for w in workloads(size, only) if w.variant != "matrix" or matrix or only]
 
 
@@ -64,31 +61,31 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
     """
     device = _device()
     (workload,) = workloads(size, [name])
-    asked = Options(options.get("variant") or "", options.get("splits"))
-    with _tile_replaced(options.get("tile")):
-        begun = time.perf_counter()
-        run = Run(device, workload, asked)
+    tile = json.loads(options["tile"]) if options.get("tile") else {}
+    asked = Options(options.get("variant") or "", options.get("splits"), tile)
+    begun = time.perf_counter()
+    run = Run(device, workload, asked)
+    await device.synchronize()
+    made = time.perf_counter()
+    try:
+        tuned = await _tune(run, options)
+        check = await run.check()
+        checked = time.perf_counter()
+        result = {
+            **_verdict(workload, check),
+            "name": name,
+            "sets": run.sets,
+            "tuned": tuned,
+            "make_s": made - begun,
+            "check_s": checked - made,
+            **await _times(run, options),
+        }
+        if options.get("samples") and workload.kind in ("attention", "decode"):
+            result["expected"] = [row.tolist() for row in check.exact]
+            result["rows"] = [list(row) for row in run.rows()]
+    finally:
+        run.destroy()
         await device.synchronize()
-        made = time.perf_counter()
-        try:
-            tuned = await _tune(run, options)
-            check = await run.check()
-            checked = time.perf_counter()
-            result = {
-                **_verdict(workload, check),
-                "name": name,
-                "sets": run.sets,
-                "tuned": tuned,
-                "make_s": made - begun,
-                "check_s": checked - made,
-                **await _times(run, options),
-            }
-            if options.get("samples") and workload.kind in ("attention", "decode"):
-                result["expected"] = [row.tolist() for row in check.exact]
-                result["rows"] = [list(row) for row in run.rows()]
-        finally:
-            run.destroy()
-            await device.synchronize()
     return result
 
 
@@ -107,7 +104,7 @@ async def _times(run: Run, options: dict[str, Any]) -> dict[str, Any]:
     device, workload = run.device, run.workload
     with device.timer() as timer:
         run.call(0)
-    dispatches = await timer.results()
+    (timed,) = await timer.plans()
     sample = await gpu_time(device, run.call)
     found: dict[str, Any] = {
         "gpu_us": sample.gpu_us,
@@ -117,8 +114,8 @@ async def _times(run: Run, options: dict[str, Any]) -> dict[str, Any]:
         "passes": sample.passes,
         "clock": "gpu" if sample.timestamps else "wall",
         "rate": _rate(workload, sample.gpu_us),
-        "ran": [f"{row.kernel}/{row.variant}" for row in dispatches],
-        "tile": _tile_text(dispatches[0].shader.constants),
+        "ran": [f"{row.kernel}/{row.variant}" for row in timed.dispatches],
+        "tile": _tile_text(timed.shader.constants),
     }
     if options.get("naive", True) and run.has_naive:
         naive = await gpu_time(device, run.naive)
@@ -165,26 +162,6 @@ def _verdict(workload: Workload, check: Check) -> dict[str, Any]:
 def _tile_text(constants: Any) -> str:
     names = ("TX", "BQ", "BK", "ROWS", "DEPTH4", "VALUE_KEYS", "WORKGROUP")
     return " ".join(f"{name}={constants[name]}" for name in names if name in constants)
-
-
-@contextlib.contextmanager
-def _tile_replaced(tile: str | None) -> Iterator[None]:
-    """Experiments: every tile that is chosen gets these fields."""
-    if not tile:
-        yield
-        return
-    fields = json.loads(tile)
-
-    def replaced(choose: Callable[..., Any]) -> Callable[..., Any]:
-        def chosen(*args: Any, **keywords: Any) -> Any:
-            found = choose(*args, **keywords)
-            return dataclasses.replace(found, **fields) if found else None
-
-        return chosen
-
-    chosen = {name: replaced(getattr(_attention, name)) for name in ("choose_tile", "matrix_tile")}
-    with mock.patch.multiple(_attention, **chosen):
-        yield
 
 
 async def processor() -> dict[str, float]:

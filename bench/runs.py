@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import py_attn as pa
 from bench.numbers import block, filled
 from bench.workloads import Workload
 from py_attn.gpu.device import Device
+from py_attn.kernels.attention.config import Config, config_for_tile, configure
+from py_attn.kernels.attention.options import resolve
+from py_attn.kernels.attention.tiles import Tile
 
 Array = npt.NDArray[Any]
 #: Inputs of this many bytes in all are assumed not to stay in any cache.
@@ -28,10 +32,20 @@ SEEDS = {"query": 1, "key": 2, "value": 3, "grad": 4}
 
 @dataclass
 class Options:
-    """What the page's address may ask for."""
+    """What the page's address may ask for.
+
+    Attributes
+    ----------
+    variant : str
+        "" for the workload's own.
+    splits : int or None
+    tile : dict
+        Fields to replace in the tile that attention would get.
+    """
 
     variant: str = ""
     splits: int | None = None
+    tile: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -55,11 +69,13 @@ class Run:
     def __init__(self, device: Device, workload: Workload, options: Options) -> None:
         self.device = device
         self.workload = workload
-        self.variant = options.variant or workload.variant
+        self.variant: str | Config = options.variant or workload.variant
         self.options = options
         most = _MOST_SETS_SOFTWARE if device.info.software else _MOST_SETS
         self.sets = max(1, min(most, math.ceil(_COLD_BYTES / self.bytes_per_set())))
         self.inputs = [self._make(n) for n in range(self.sets)]
+        if options.tile and workload.kind == "attention":
+            self.variant = self._with_tile(options.tile)
 
     # Shapes
 
@@ -106,6 +122,18 @@ class Run:
                 made["query"], made["key"], made["value"], return_lse=True
             )
         return made
+
+    def _with_tile(self, fields: dict[str, Any]) -> Config:
+        """The configuration by the static tables, with these fields of its tile replaced."""
+        given, info = self.inputs[0], self.device.info
+        call = resolve(given["query"], given["key"], given["value"], causal=self.workload.causal)
+        config = configure(call.options, info, self.variant)
+        if config.tile is None:
+            return config
+        tile = dataclasses.replace(config.tile, **fields)
+        if isinstance(tile, Tile):
+            return config_for_tile(call.options, info, config.variant, tile)
+        return dataclasses.replace(config, tile=tile)
 
     def call(self, n: int) -> Any:
         """The n-th call: what a user writes."""

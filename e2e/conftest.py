@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
 from e2e.error_ratios import error_ratios, pytest_terminal_summary  # noqa: F401 - pytest looks for them here
-from e2e.lab import Lab, wait_for_maps, wait_until_ready
+from e2e.lab import PATIENCE_MS, PATIENCE_S, Lab, wait_for_maps, wait_until_ready
 from scripts.browser import browser_flags, find_browser
 from scripts.build import build
 from scripts.serve import HOST, serving
@@ -30,9 +31,17 @@ SUB_PATH = "/some/where/"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    expect.set_options(timeout=PATIENCE_MS)
     config.addinivalue_line(
         "markers", "expects_console_errors(*patterns): console or page errors that match are meant to happen"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a test time for several waits."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(4 * PATIENCE_S))
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +93,25 @@ class Watch:
         assert not self.foreign_requests, f"requests to other hosts: {self.foreign_requests}"
 
 
+@contextmanager
+def watched_context(browser: Browser, *expected: str, **options: Any) -> Iterator[BrowserContext]:
+    """A browser context for several tests, watched; errors that match `expected` are meant to happen."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    watch = Watch()
+    watch.attach(context)
+    yield context
+    context.close()
+    watch.check(expected)
+
+
+@pytest.fixture
+def context(context: BrowserContext) -> BrowserContext:
+    """The test's browser context; its waits end with what they wait for."""
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
 @pytest.fixture
 def watch(context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Watch]:
     """The watch over the test's browser context; checked when the test has ended."""
@@ -103,29 +131,25 @@ def page(page: Page, watch: Watch) -> Page:
 @pytest.fixture(scope="session")
 def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
     """Python in one page for the whole session; anything unexpected on the way fails at the end."""
-    context = browser.new_context()
-    watch = Watch()
-    watch.attach(context)
-    page = context.new_page()
-    page.goto(site_url)
-    info = wait_until_ready(page)
-    # The page's own first maps share the device; checks that count its memory want them done.
-    page.wait_for_selector("[data-painted]", state="attached", timeout=60_000)
-    yield Lab(page, info)
-    context.close()
-    watch.check()
+    with watched_context(browser) as context:
+        page = context.new_page()
+        page.goto(site_url)
+        info = wait_until_ready(page)
+        # The page's own first maps share the device; checks that count its memory want them done.
+        page.wait_for_selector("[data-painted]", state="attached")
+        lab = Lab(page, info)
+        lab.install()
+        yield lab
 
 
 @pytest.fixture(scope="module")
 def shown(browser: Browser, site_url: str) -> Iterator[Page]:
     """One page for all tests of a module, on the sample, with the light theme."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    watch = Watch()
-    watch.attach(context)
-    page = context.new_page()
-    page.goto(site_url)
-    wait_until_ready(page)
-    wait_for_maps(page, 1)
-    yield page
-    context.close()
-    watch.check()
+    size = {"width": 1440, "height": 900}
+    with watched_context(browser, viewport=size, color_scheme="light") as context:
+        page = context.new_page()
+        page.goto(site_url)
+        wait_until_ready(page)
+        wait_for_maps(page, 1)
+        page.wait_for_selector("[data-shown]")
+        yield page

@@ -1,6 +1,6 @@
 """Cases for the kernels' end-to-end tests: hypothesis strategies whose examples are plain JSON.
 
-What the fields mean is in page_checks.py, which runs them.
+What the fields mean is in `e2e/page/`, which runs them.
 """
 
 from __future__ import annotations

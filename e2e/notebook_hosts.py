@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -19,13 +20,20 @@ from typing import Any
 
 from playwright.sync_api import Page
 
+from e2e.lab import PATIENCE_S
 from scripts.common import CACHE, ROOT
 from scripts.package import package
 
 HOST = "127.0.0.1"
+#: Whether all views of a document share what they should, in web/src/embed/link.js.
+ONE_OF_EACH = """() => {
+    const { links, devices } = globalThis[Symbol.for('py-attn.page')];
+    return links.size === 1 && devices.size === 1;
+}"""
 SITE = CACHE / "notebook-site"
 
 
+@functools.cache
 def install_wheel() -> Path:
     """A folder with what the wheel holds, for PYTHONPATH: the wheel as it is, not the checkout."""
     wheel = next(path for path in package(CACHE / "package") if path.suffix == ".whl")
@@ -57,7 +65,7 @@ def server(command: list[str], folder: Path, url: str, **environment: str) -> It
             [sys.executable, "-m", *command], cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT
         )
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while True:
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(url, timeout=2).close()
@@ -133,7 +141,7 @@ class Lab:
         """What is in the cells."""
         return ["".join(cell["source"]) for cell in json.loads(self.file.read_text())["cells"]]
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self) -> None:
         """Until every cell has run and the kernel rests; a cell's error fails the test."""
         problem = self.page.wait_for_function(
             """() => {
@@ -145,13 +153,12 @@ class Lab:
                 const ran = (model) => model.executionCount && model.executionState === 'idle';
                 return sessionContext.session?.kernel?.status === 'idle' && cells.every(ran) && 'fine';
             }""",
-            timeout=1000 * seconds,
         ).json_value()
         assert problem == "fine", problem
 
-    def run_all(self, seconds: float = 60) -> None:
+    def run_all(self) -> None:
         self.command("notebook:run-all-cells")
-        self.wait(seconds)
+        self.wait()
 
     def start_cell(self, index: int, *, wait: bool = True) -> None:
         """Run one cell again, and wait no longer than until it runs."""
@@ -171,9 +178,8 @@ class Lab:
                 arg=index,
             )
 
-    def run_cell(self, index: int, seconds: float = 60) -> str:
+    def run_cell(self, index: int) -> str:
         """Run one cell again; what it printed."""
-        self.page.set_default_timeout(1000 * seconds)
         self.page.evaluate(
             """async (index) => {
                 jupyterapp.shell.currentWidget.content.activeCellIndex = index;
@@ -197,24 +203,31 @@ class Lab:
         assert not errors, errors[0]
         return "".join("".join(output["text"]) for output in outputs if output["output_type"] == "stream")
 
+    def wait_output(self, index: int, text: str) -> None:
+        """Until the outputs of a cell, as the notebook would be saved, contain a text."""
+        self.page.wait_for_function(
+            """([index, text]) => JSON.stringify(
+                jupyterapp.shell.currentWidget.content.widgets[index].model.outputs.toJSON()).includes(text)""",
+            arg=[index, text],
+        )
+
     def save(self) -> dict[str, Any]:
         """Save the notebook; what the file holds."""
         self.page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save') }")
         saved: dict[str, Any] = json.loads(self.file.read_text())
         return saved
 
-    def wait_painted(self, layer: int, head: int, seconds: float = 60) -> None:
+    def wait_painted(self, layer: int, head: int) -> None:
         """Until some view shows the map of a layer and head."""
-        self.page.locator(f"[data-shown$='/{layer}/{head}']").first.wait_for(timeout=1000 * seconds)
+        self.page.locator(f"[data-shown$='/{layer}/{head}']").first.wait_for()
 
 
 def open_notebook(page: Page, url: str, file: Path) -> Lab:
     """Open a notebook of JupyterLab's root, and wait for its kernel."""
     page.goto(f"{url}/lab/tree/{file.name}?reset")
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_function(
         "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
-        timeout=60_000,
     )
     return Lab(page, file)
 

@@ -44,7 +44,7 @@ def test_examples(lab, page):
             line = text[: block.start()].count("\n") + 2
             source = SHOWN.sub(checked, block[1])
             # As many lines in front as there are, so that a traceback tells the line of the page.
-            lab.run("\n" * (line - 1) + source + "\nNone\n", timeout=120)
+            lab.run("\n" * (line - 1) + source + "\nNone\n")
     finally:
         lab.run(CLEAN_UP)
 

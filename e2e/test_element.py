@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from e2e.conftest import Watch
+from e2e.conftest import watched_context
+from e2e.lab import next_frames, until
 from py_attn import reference
 
-READY_MS = 90_000
 RNG = np.random.default_rng(5)
 PLAIN = {name: RNG.standard_normal((2, 1, 3, 9, 8)).astype(np.float32) for name in ("query", "key")}
 TOKENS = [*"abcdefgh", "<b>"]
@@ -93,16 +93,13 @@ def told(page, name, element):
 @pytest.fixture(scope="module")
 def shown(browser, site_url):
     """One page for most tests, in the light."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="light")
-    watch = Watch()
-    watch.attach(context)
-    page = context.new_page()
-    page.goto(serve(context, site_url))
-    page.locator("#sample .painted").nth(71).wait_for(timeout=READY_MS)
-    page.locator("#plain .painted").nth(5).wait_for()
-    yield page
-    context.close()
-    watch.check(("Failed to load resource",))
+    size = {"width": 1200, "height": 900}
+    with watched_context(browser, "Failed to load resource", viewport=size, color_scheme="light") as context:
+        page = context.new_page()
+        page.goto(serve(context, site_url))
+        page.locator("#sample .painted").nth(71).wait_for()
+        page.locator("#plain .painted").nth(5).wait_for()
+        yield page
 
 
 def test_several_elements_share_one_worker(shown, artifacts):
@@ -159,14 +156,8 @@ def test_attributes_and_properties_lead_and_events_tell(shown):
     plain.get_by_role("gridcell", name="Layer 2, head 1", exact=True).click()
     shown.wait_for_function("document.querySelector('#plain').layer === 1")
     assert plain.evaluate("one => [one.head, one.selection, one.tokens.at(-1)]") == [0, [4, 3], "<b>"]
-    shown.wait_for_timeout(50)
-    assert told(shown, "selection", "plain")[-1] == {
-        "layer": 1,
-        "head": 0,
-        "query": 4,
-        "key": 3,
-        "tokens": ["e", "d"],
-    }
+    selection = {"layer": 1, "head": 0, "query": 4, "key": 3, "tokens": ["e", "d"]}
+    until(shown, lambda: told(shown, "selection", "plain")[-1:] == [selection], "the selection to be told")
     assert told(shown, "selection", "below") == []
 
 
@@ -175,7 +166,8 @@ def test_timings_are_told(shown):
     plain.get_by_label("Variant").select_option("naive")
     plain.get_by_label("Runs").select_option("3")
     plain.get_by_role("button", name="Run").click()
-    expect(plain.locator(".kernel-note")).to_contain_text("Medians of 3 runs", timeout=60_000)
+    expect(plain.locator(".kernel-note")).to_contain_text("Medians of 3 runs")
+    until(shown, lambda: bool(told(shown, "timings", "plain")), "the timings to be told")
     (timings,) = told(shown, "timings", "plain")
     assert [(one["variant"], one["ok"]) for one in timings["timings"]] == [("naive", True)]
     assert plain.evaluate("one => one.timings.length") == 1
@@ -215,7 +207,7 @@ def test_wrong_files_are_refused_and_the_next_one_is_shown(shown):
         plain.evaluate("(one, src) => { one.src = src; }", name)
         expect(words).to_contain_text(message)
         expect(plain.locator(".card")).to_have_count(0)
-    assert len(told(shown, "error", "plain")) == 5
+    until(shown, lambda: len(told(shown, "error", "plain")) == 5, "five errors to be told")
     plain.evaluate("one => { one.src = 'plain.npz'; }")
     plain.locator(".painted").nth(5).wait_for()
     expect(words).to_be_hidden()
@@ -224,7 +216,7 @@ def test_wrong_files_are_refused_and_the_next_one_is_shown(shown):
 def test_nothing_scrolls_sideways_in_a_narrow_column(shown):
     for width in (1200, 390):
         shown.set_viewport_size({"width": width, "height": 900})
-        shown.wait_for_timeout(200)
+        next_frames(shown)
         assert shown.evaluate("document.documentElement.scrollWidth") <= width
     shown.set_viewport_size({"width": 1200, "height": 900})
 
@@ -249,7 +241,7 @@ def test_elements_come_and_go_and_the_worker_stays_while_one_is_there(shown):
     shown.evaluate("document.body.prepend(document.querySelector('#plain'))")  # moved, not taken away
     assert len(shown.workers) == 1
     expect(plain.locator(".painted")).to_have_count(6)
-    assert len(told(shown, "ready", "plain")) == 2
+    until(shown, lambda: len(told(shown, "ready", "plain")) == 2, "the element to be ready again")
 
 
 def test_the_dark_of_a_page_is_followed(shown):

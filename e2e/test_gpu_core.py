@@ -320,7 +320,7 @@ with device.record() as program:
 close = []
 for n in range(3):
     x = normal(1, 1, 4, 8)
-    device._write(q._storage.handle, x.reshape(-1).view(np.uint8))
+    device.queue.write(q._storage.handle, x.reshape(-1).view(np.uint8))
     program.submit()
     exact = pa.reference.attention(x, x, x)
     exact = pa.reference.attention(exact, exact, exact)

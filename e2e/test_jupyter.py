@@ -14,15 +14,16 @@ import pytest
 from nbconvert import HTMLExporter
 from playwright.sync_api import Page, expect
 
-from e2e.notebook_hosts import Lab, gallery, jupyterlab, notebook, open_notebook
+from e2e.lab import until
+from e2e.notebook_hosts import ONE_OF_EACH, Lab, gallery, jupyterlab, notebook, open_notebook
 
 VIEW = """
 import asyncio, json, time
 from pathlib import Path
 import numpy as np
 import py_attn as pa
+from py_attn.remote import session
 from py_attn.widget import AttentionView
-from py_attn.widget.view import _of_cell
 rng = np.random.default_rng(0)
 q, k, v = (rng.standard_normal((2, 1, 4, 48, 32)).astype("float32") for _ in range(3))
 view = AttentionView(q, k, v, causal=True, title="Live", tokens=[f"t{i}" for i in range(48)])
@@ -46,8 +47,13 @@ print(json.dumps({
 ASK = """
 print(json.dumps({
     "layer": view.layer, "head": view.head, "state": view.state, "message": view.message,
-    "bytes": device.memory_allocated(), "views": sum(map(len, _of_cell.values())),
+    "bytes": device.memory_allocated(), "views": len(session.current.links),
 }))
+"""
+
+UNTIL_RELEASED = """
+while not Path("released.txt").exists():
+    await asyncio.sleep(0.05)
 """
 
 FROM_PYTHON = "view.layer, view.head = 0, 2"
@@ -63,12 +69,6 @@ try:
 except Exception as error:
     gone.write_text(f"{type(error).__name__}: {error}")
 """
-
-#: What all views of a document share in web/src/embed/link.js.
-SHARED = """() => {
-    const { links, devices } = globalThis[Symbol.for('py-attn.page')];
-    return { links: links.size, devices: devices.size };
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,9 @@ def choose(page: Page, layer: int, head: int) -> None:
 def test_a_kernel_without_a_gpu_computes_on_the_viewers(
     page: Page, server: tuple[str, Path], artifacts: Path
 ):
-    lab = open_cells(page, server, "live", VIEW, COMPUTE, "await asyncio.sleep(3)", ASK, FROM_PYTHON)
+    lab = open_cells(page, server, "live", VIEW, COMPUTE, UNTIL_RELEASED, ASK, FROM_PYTHON)
+    released = lab.file.with_name("released.txt")
+    released.touch()
     begun = time.monotonic()
     lab.command("notebook:run-all-cells")
     lab.wait_painted(0, 2)
@@ -109,16 +111,18 @@ def test_a_kernel_without_a_gpu_computes_on_the_viewers(
     print(f"map {first_map:.2f} s after running the cell; pa.attention and back {numbers['ms']:.1f} ms")
 
     # from the page to the kernel, also while an asynchronous cell runs, and after it
+    released.unlink()
     lab.start_cell(2)
     choose(page, 1, 1)
     lab.wait_painted(1, 1)
+    released.touch()
     lab.wait()
     state = json.loads(lab.run_cell(3))
     assert (state["layer"], state["head"], state["state"]) == (1, 1, "live")
     choose(page, 1, 3)
     lab.wait_painted(1, 3)
     assert json.loads(lab.run_cell(3))["head"] == 3
-    page.wait_for_timeout(1500)
+    lab.wait_output(0, "Layer 2 of 2, head 4 of 4")
     page.screenshot(path=artifacts / "jupyterlab.png")
     saved = lab.save()
     assert "Layer 2 of 2, head 4 of 4" in json.dumps(saved["cells"][0]["outputs"])
@@ -132,9 +136,8 @@ def test_nothing_is_left_behind_and_nothing_hangs(page: Page, server: tuple[str,
         lab.run_cell(0)
     lab.wait_painted(0, 0)
     lab.run_cell(1)
-    page.wait_for_timeout(500)
-    assert page.evaluate(SHARED) == {"links": 1, "devices": 1}
-    assert page.locator(".py-attn-widget").count() == 1
+    page.wait_for_function(ONE_OF_EACH)
+    expect(page.locator(".py-attn-widget")).to_have_count(1)
     state = json.loads(lab.run_cell(2))
     assert state["views"] == 1
     assert state["bytes"] < 1 << 20
@@ -143,7 +146,7 @@ def test_nothing_is_left_behind_and_nothing_hangs(page: Page, server: tuple[str,
     page.evaluate(
         "async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }"
     )
-    expect(page.get_by_text("run the cell again", exact=False).first).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("run the cell again", exact=False).first).to_be_visible()
     lab.run_cell(0)
     lab.wait_painted(0, 0)
     assert json.loads(lab.run_cell(1))["error"] < 1e-5
@@ -155,9 +158,9 @@ def test_nothing_is_left_behind_and_nothing_hangs(page: Page, server: tuple[str,
     other.wait_painted(0, 0)
     gone = lab.file.with_name("gone.txt")
     lab.start_cell(3)
-    wait_for(gone.with_suffix(".begun"))
+    until(second, gone.with_suffix(".begun").is_file, "the kernel to read back")
     page.close()
-    wait_for(gone)
+    until(second, lambda: gone.is_file() and "Error" in gone.read_text(), "the kernel to give up")
     assert "DeviceLostError" in gone.read_text()
     choose(second, 1, 2)
     other.wait_painted(1, 2)
@@ -176,13 +179,6 @@ def test_without_webgpu_the_kernel_computes_and_says_so(page: Page, server: tupl
     ).to_be_visible()
 
 
-def wait_for(file: Path, seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not file.is_file():
-        assert time.monotonic() < deadline, f"{file.name} did not come"
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("notebook_file", gallery(), ids=lambda path: path.stem)
 def test_the_gallery_runs_from_top_to_bottom(
     page: Page, server: tuple[str, Path], notebook_file: Path, artifacts: Path
@@ -190,7 +186,7 @@ def test_the_gallery_runs_from_top_to_bottom(
     url, folder = server
     file = Path(shutil.copy(notebook_file, folder))
     lab = open_notebook(page, url, file)
-    lab.run_all(120)
+    lab.run_all()
     # a notebook draws only what is in sight
     view = next(n for n in range(len(lab.sources)) if lab.sources[n].endswith("\nview"))
     page.evaluate(
@@ -198,7 +194,7 @@ def test_the_gallery_runs_from_top_to_bottom(
         view,
     )
     page.locator("[data-shown]").first.wait_for()
-    page.wait_for_timeout(1500)
+    lab.wait_output(view, "data:image/png;base64,")
     page.screenshot(path=artifacts / f"gallery-{file.stem}.png")
     saved = lab.save()
     html = exported(saved)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2e.kernel_cases import (
@@ -21,57 +20,42 @@ from e2e.kernel_cases import (
     features,
     mask_shapes,
 )
+from e2e.page.attention import check_attention, has_variant
 from py_attn.kernels.attention.tiles import CANDIDATES, Tile
 
-CHECKS = (Path(__file__).parent / "page_checks.py").read_text(encoding="utf-8")
-#: Hypothesis gives the same examples in every run; a new pipeline takes up to a second here.
-EVERY_TIME = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
 @pytest.fixture(scope="module")
 def check(lab, error_ratios):
     """Run attention cases in the page; every ratio must be at most 1."""
-    lab.run(CHECKS)
 
     def run(*cases):
-        answers = lab.run(f"await check_all(check_attention, {cases!r})", timeout=120)
-        wrong = []
-        for case, answer in zip(cases, answers, strict=True):
-            ratio = max(answer.values()) if "failed" not in answer else float("inf")
-            if ratio > 1:
-                wrong.append(f"{answer}: {case}")
-            else:
-                error_ratios.note(features(case), case["variant"], ratio)
-        assert not wrong, "\n".join(wrong)
+        for case, answer in zip(cases, lab.check(check_attention, cases), strict=True):
+            error_ratios.note(features(case), case["variant"], max(answer.values()))
 
     return run
 
 
-@settings(EVERY_TIME, max_examples=40)
+@settings(max_examples=40)
 @given(case=attention_cases("naive"))
 def test_naive_on_anything(check, case):
     check(case)
 
 
-@settings(EVERY_TIME, max_examples=40)
+@settings(max_examples=40)
 @given(case=attention_cases("rows"))
 def test_rows_on_anything(check, case):
     check(case)
 
 
-@settings(EVERY_TIME, max_examples=12)
+@settings(max_examples=12)
 @given(case=attention_cases("tiled"))
 def test_tiled_on_anything(check, case):
     check(case)
 
 
-@settings(EVERY_TIME, max_examples=12)
+@settings(max_examples=12)
 @given(case=attention_cases("subgroup"))
 def test_subgroup_on_anything(check, case):
     check(case)
@@ -271,12 +255,13 @@ def matrix_cases():
 
 def test_matrix_runs_or_says_what_the_adapter_lacks(check, lab):
     # Experimental, behind flags of the browser: an adapter that has it is checked, any other goes on.
-    lab.run("from py_attn.kernels.attention.forward import device_variants")
-    if lab.run("'matrix' in device_variants(pa.default_device(), 'float16')"):
+    if lab.call(has_variant, "matrix", "float16"):
         check(*matrix_cases())
         return
     assert "matrix" not in lab.info["variants"]
     message = lab.run("""
+import numpy as np
+import py_attn as pa
 device = pa.default_device()
 half = device.tensor(np.ones((1, 2, 20, 64)), "float16")
 before = device.memory_allocated()
@@ -345,7 +330,7 @@ def test_tiles_with_subgroups(check, name):
     check(*tile_cases(TILES[name], variant="subgroup"))
 
 
-@settings(EVERY_TIME, max_examples=12)
+@settings(max_examples=12)
 @given(case=attention_cases("tiled"))
 def test_two_buffers_on_anything(check, case):
     check(case | {"tile": dataclasses.asdict(TILES["two buffers"])})
@@ -383,7 +368,7 @@ def test_tiles_in_pieces(check, cut, changes):
     )
 
 
-@settings(EVERY_TIME, max_examples=8)
+@settings(max_examples=8)
 @given(case=attention_cases("tiled"), cut=st.tuples(st.integers(1, 9), st.integers(1, 4)))
 def test_pieces_of_anything(check, case, cut):
     case |= {"causal": False, "window": None, "mask": None}

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS, VIEWS
-from e2e.test_kernels_attention import CHECKS, EVERY_TIME
+from e2e.page.decode import check_decode
 
 
 def decode_case(*steps, **changes):
-    """A plain case with some fields changed; see `check_decode` in page_checks.py."""
+    """A plain case with some fields changed; see `check_decode`."""
     case = {
         "seed": 1,
         "batch": 2,
@@ -48,18 +48,10 @@ def features(case):
 @pytest.fixture(scope="module")
 def check(lab, error_ratios):
     """Run decode cases in the page; every ratio must be at most 1."""
-    lab.run(CHECKS)
 
     def run(*cases):
-        answers = lab.run(f"await check_all(check_decode, {cases!r})", timeout=120)
-        wrong = []
-        for case, answer in zip(cases, answers, strict=True):
-            ratio = max(answer.values()) if "failed" not in answer else float("inf")
-            if ratio > 1:
-                wrong.append(f"{answer}: {case}")
-            else:
-                error_ratios.note(features(case), "decode", ratio)
-        assert not wrong, "\n".join(wrong)
+        for case, answer in zip(cases, lab.check(check_decode, cases), strict=True):
+            error_ratios.note(features(case), "decode", max(answer.values()))
 
     return run
 
@@ -102,7 +94,7 @@ def decode_cases(draw):
     )
 
 
-@settings(EVERY_TIME, max_examples=10)
+@settings(max_examples=10)
 @given(case=decode_cases())
 def test_anything(check, case):
     check(case)
@@ -225,6 +217,9 @@ def test_large_scores(check):
 def test_recorded_once_and_submitted_for_every_step(lab):
     # A decode loop in one crossing: appends and decodes of several positions recorded as one program.
     assert lab.run("""
+import numpy as np
+import py_attn as pa
+from e2e.page.inputs import normal
 device = pa.default_device()
 random = np.random.default_rng(3)
 steps = [tuple(normal(random, (1, n, 1, 16), "float32") for n in (2, 4)) for _ in range(6)]
@@ -248,6 +243,8 @@ program.destroy()
 
 def test_cache_attributes_and_errors(lab):
     assert lab.run("""
+import numpy as np
+import py_attn as pa
 cache = pa.KVCache(2, 3, 10, 5, value_head_dim=7, dtype=("float16", "float32"))
 seen = [cache.length, cache.capacity, cache.nbytes]
 try:

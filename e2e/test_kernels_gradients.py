@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS, mask_shapes
 from e2e.lab import PythonError
-from e2e.test_kernels_attention import CHECKS, EVERY_TIME
+from e2e.page.gradients import check_gradients, check_packed
 
 Case = dict[str, Any]
-GRADIENT_CHECKS = (Path(__file__).parent / "page_gradient_checks.py").read_text(encoding="utf-8")
 MODS = ("alibi", "relative", "capped", "arithmetic", "document", "listed")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
@@ -22,18 +21,11 @@ VARIANTS = ("naive", "rows", "tiled", "subgroup")
 @pytest.fixture(scope="module")
 def check(lab, error_ratios):
     """Run cases in the page; every ratio must be at most 1."""
-    for source in (CHECKS, GRADIENT_CHECKS):
-        lab.run(source)
 
-    def run(function: str, *cases: Case) -> None:
-        answers = lab.run(f"await check_all({function}, {cases!r})", timeout=200)
-        wrong = [
-            f"{a}: {c}" for a, c in zip(answers, cases, strict=True) if "failed" in a or max(a.values()) > 1
-        ]
-        assert not wrong, "\n".join(wrong)
-        for case, answer in zip(cases, answers, strict=True):
+    def run(function: Callable[..., Any], *cases: Case) -> None:
+        for case, answer in zip(cases, lab.check(function, cases), strict=True):
             sinks = ["sinks"] if case.get("sinks") else []
-            kind = "varlen" if function == "check_packed" else "score_mod" if case.get("mod") else "dense"
+            kind = "varlen" if function is check_packed else "score_mod" if case.get("mod") else "dense"
             for name, ratio in answer.items():
                 way = "backward" if name.startswith("d_") else case["variant"]
                 note = [kind, *(["gradients"] if way == "backward" else []), *sinks]
@@ -102,20 +94,20 @@ def dense_cases(draw: st.DrawFn) -> Case:
     return case
 
 
-@settings(EVERY_TIME, max_examples=14)
+@settings(max_examples=14)
 @given(case=dense_cases())
 def test_gradients_of_anything(check, case):
-    check("check_gradients", case)
+    check(check_gradients, case)
 
 
 def test_gradients_without_a_visible_key(check):
-    check("check_gradients", dense(keywords={"kv_lengths": [0, 30], "causal": True}, queries=40))
+    check(check_gradients, dense(keywords={"kv_lengths": [0, 30], "causal": True}, queries=40))
 
 
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
     cases = [dense(mod=mod, variant=variant, seed=n) for n, variant in enumerate(VARIANTS)]
-    check("check_gradients", *cases, dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}))
+    check(check_gradients, *cases, dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}))
 
 
 @st.composite
@@ -139,10 +131,10 @@ def packed_cases(draw: st.DrawFn) -> Case:
     }
 
 
-@settings(EVERY_TIME, max_examples=14)
+@settings(max_examples=14)
 @given(case=packed_cases())
 def test_packed_sequences(check, case):
-    check("check_packed", case)
+    check(check_packed, case)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +154,7 @@ def test_packed_sequences(check, case):
     ],
 )
 def test_bad_input_is_refused_and_the_next_call_works(lab, call, words):
+    lab.run("import numpy as np; import py_attn as pa")
     lab.run("x = np.ones((4, 2, 8), np.float32); y = np.ones((1, 4, 2, 8), np.float32)")
     with pytest.raises(PythonError) as caught:
         lab.run(call)

@@ -13,7 +13,7 @@ FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
 HELPERS = """
 import numpy as np
 import py_attn as pa
-from py_attn.kernels.nn import layers as nn
+from py_attn.kernels import nn
 from py_attn.models import minilm_reference as plain
 
 random = np.random.default_rng(7)

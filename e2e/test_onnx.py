@@ -2,15 +2,13 @@
 
 import base64
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from e2e.page.adapters import check_onnx, run_onnx_cases
 from tests.onnx_cases import CASES_IN_ONNX, FLEX_CASES_IN_ONNX, flex_cases, onnx_cases
 
-FOLDER = Path(__file__).parent
-CHECKS = [(FOLDER / name).read_text("utf-8") for name in ("page_checks.py", "page_adapter_checks.py")]
 BATCH = 16
 
 
@@ -30,25 +28,18 @@ def plain(array):
 
 
 @pytest.fixture(scope="module")
-def run(lab):
-    for source in CHECKS:
-        lab.run(source)
-    return lab.run
-
-
-@pytest.fixture(scope="module")
-def results(run):
+def results(lab):
     """What the page computed for each case: {case: {output: (array, dtype)}}."""
-    return computed(run, onnx_cases(), "attention")
+    return computed(lab, onnx_cases(), "attention")
 
 
 @pytest.fixture(scope="module")
-def flex_results(run):
+def flex_results(lab):
     """The same for FlexAttention's cases."""
-    return computed(run, flex_cases(), "flex_attention")
+    return computed(lab, flex_cases(), "flex_attention")
 
 
-def computed(run, cases, operator):
+def computed(lab, cases, operator):
     found = {}
     for begin in range(0, len(cases), BATCH):
         batch = cases[begin : begin + BATCH]
@@ -61,7 +52,7 @@ def computed(run, cases, operator):
             }
             for c in batch
         }
-        answer, kinds = run(f"await run_onnx_cases({data!r}, {asked!r})", timeout=120)
+        answer, kinds = lab.call(run_onnx_cases, data, asked)
         arrays = np.load(io.BytesIO(base64.b64decode(answer)))
         for name, outputs in kinds.items():
             found[name] = {key: (arrays[f"{name}/{key}"], dtype) for key, dtype in outputs.items()}
@@ -103,10 +94,11 @@ FLEX_MODS = {
 
 @pytest.mark.parametrize(("score_mod", "prob_mod"), [(None, "cut"), ("bias", "added"), ("bias", None)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_flex_functions(run, error_ratios, score_mod, prob_mod, dtype):
+def test_flex_functions(lab, error_ratios, score_mod, prob_mod, dtype):
     mods = {"score_mod": FLEX_MODS.get(score_mod), "prob_mod": FLEX_MODS.get(prob_mod)}
     given = ", ".join(f"{name}={mod}" for name, mod in mods.items())
-    ratio = run(f"await check_flex((2, 4, 2, 33, 70, 24, 20), {dtype!r}, {given})")
+    lab.run("import numpy as np; import py_attn as pa; from e2e.page.adapters import check_flex")
+    ratio = lab.run(f"await check_flex((2, 4, 2, 33, 70, 24, 20), {dtype!r}, {given})")
     assert ratio <= 1
     error_ratios.note(["ONNX", "prob_mod" if prob_mod else "score_mod"], "naive", ratio)
 
@@ -152,14 +144,16 @@ def test_flex_functions(run, error_ratios, score_mod, prob_mod, dtype):
     ids=lambda call: "-".join(f"{value}" for value in call.values()),
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_larger_calls(run, error_ratios, call, dtype):
-    ratio = run(f"await check_onnx(dtype={dtype!r}, **{call!r})")
+def test_larger_calls(lab, error_ratios, call, dtype):
+    ratio = lab.call(check_onnx, dtype=dtype, **call)
     assert ratio <= 1
     error_ratios.note(["ONNX"], "auto", ratio)
 
 
-def test_the_largest_finite_bias_is_added_as_it_is(run):
-    assert run("""
+def test_the_largest_finite_bias_is_added_as_it_is(lab):
+    assert lab.run("""
+import numpy as np
+import py_attn as pa
 lowest = float(np.finfo(np.float32).min)
 x = np.ones((1, 1, 2, 4), np.float32)
 mask = np.array([[0, lowest], [-1e38, -3e38]], np.float32)

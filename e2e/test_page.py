@@ -5,8 +5,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from e2e.lab import wait_for_maps
+from e2e.lab import next_frames, wait_for_maps
 from e2e.main_thread import longest_task
+from e2e.page_view import HEATMAP, expect_weight, settled_map
 
 TOKENS = 20  # of the sample
 
@@ -35,11 +36,6 @@ def open_sample(page):
     wait_for_maps(page, painted + 1)
 
 
-def weight_shown(page):
-    expect(page.locator(".inspector .weight")).not_to_have_text("…")
-    return float(page.locator(".inspector .weight").inner_text())
-
-
 def exact(page, layer, head, query, key):
     """The sample's weight in float64, by way of the console's door."""
     return page.evaluate(
@@ -60,7 +56,7 @@ def test_the_first_thing_to_see_is_whom_it_means(shown, artifacts):
     expect(shown.locator("#focus h2")).to_have_text("Layer 6, head 12")
     expect(shown.locator(".inspector")).to_contain_text("it")
     expect(shown.locator(".links-table tbody tr").first).to_contain_text("cat")
-    assert weight_shown(shown) == pytest.approx(exact(shown, 5, 11, 9, 2), abs=1e-4)
+    expect_weight(shown, exact(shown, 5, 11, 9, 2))
     shown.screenshot(path=artifacts / "page-light-1440.png", full_page=True)
 
 
@@ -106,10 +102,8 @@ def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
         shown.keyboard.press("ArrowUp")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         shown.keyboard.press(key)
-    expect(canvas).to_have_attribute(
-        "aria-label", re.compile(r"layer 2, head 9\. Row 3, column 2\."), timeout=10_000
-    )
-    assert weight_shown(shown) == pytest.approx(exact(shown, 1, 8, 2, 1), abs=1e-4)
+    expect(canvas).to_have_attribute("aria-label", re.compile(r"layer 2, head 9\. Row 3, column 2\."))
+    expect_weight(shown, exact(shown, 1, 8, 2, 1))
 
 
 def test_pointing_at_a_cell_reads_its_weight(shown):
@@ -118,7 +112,7 @@ def test_pointing_at_a_cell_reads_its_weight(shown):
     expect(shown.locator("canvas.heatmap")).to_have_attribute(
         "aria-label", re.compile(f"Row {TOKENS}, column {TOKENS}")
     )
-    assert weight_shown(shown) == pytest.approx(exact(shown, 1, 8, TOKENS - 1, TOKENS - 1), abs=1e-4)
+    expect_weight(shown, exact(shown, 1, 8, TOKENS - 1, TOKENS - 1))
 
 
 def test_the_table_names_the_strongest_links_of_the_row(shown):
@@ -130,32 +124,28 @@ def test_the_table_names_the_strongest_links_of_the_row(shown):
     expect(shown.locator("#links [role=status]")).to_contain_text("[SEP] attends to")
     link = shown.locator(".links-table .link").nth(1)
     link.click()
-    assert weight_shown(shown) == pytest.approx(weights[1], abs=1e-6)
+    expect_weight(shown, weights[1], 1e-6)
 
 
 def test_zoom_pan_and_fit_change_what_is_drawn(shown):
-    canvas = shown.locator("canvas.heatmap")
-    picture = "one => one.toDataURL()"
-    whole = canvas.evaluate(picture)
+    canvas = shown.locator(HEATMAP)
+    whole = settled_map(shown)
     shown.get_by_role("button", name="Zoom in").click()
     shown.get_by_role("button", name="Zoom in").click()
-    shown.wait_for_timeout(300)
-    near = canvas.evaluate(picture)
+    near = settled_map(shown, whole)
     canvas.focus()
     shown.keyboard.press("Shift+ArrowLeft")
     shown.keyboard.press("Shift+ArrowUp")
-    shown.wait_for_timeout(300)
-    moved = canvas.evaluate(picture)
+    moved = settled_map(shown, near)
     box = canvas.bounding_box()
     shown.mouse.move(box["x"] + 300, box["y"] + 300)
+    pointed = settled_map(shown)
     shown.mouse.wheel(0, -300)
-    shown.wait_for_timeout(300)
-    wheeled = canvas.evaluate(picture)
+    wheeled = settled_map(shown, pointed)
     shown.mouse.down()
     shown.mouse.move(box["x"] + 200, box["y"] + 260, steps=4)
     shown.mouse.up()
-    shown.wait_for_timeout(300)
-    dragged = canvas.evaluate(picture)
+    dragged = settled_map(shown, wheeled)
     assert len({whole, near, moved, wheeled, dragged}) == 5
     shown.get_by_role("button", name="Show the whole map").click()
 
@@ -177,10 +167,10 @@ def test_the_kernel_panel_times_and_checks_every_variant(shown, artifacts):
     shown.get_by_label("Runs").select_option("3")
     shown.locator("#kernel").get_by_role("button", name="Run").click()
     note = shown.locator(".kernel-note")
-    expect(note).to_contain_text("Medians of 3 runs", timeout=60_000)
+    expect(note).to_contain_text("Medians of 3 runs")
     rows = shown.locator(".timings tbody:not(.operations) tr")
     variants = shown.evaluate("window.pyAttn.ready.then((info) => info.variants)")
-    expect(rows.locator(".ok")).to_have_count(len(variants), timeout=60_000)
+    expect(rows.locator(".ok")).to_have_count(len(variants))
     assert [row.split()[0] for row in rows.all_inner_texts()] == variants
     # Takes float16 inputs only; these are float32.
     assert "matrix" not in variants
@@ -226,7 +216,7 @@ def test_decoding_plays_and_pauses(shown, artifacts):
     decode.get_by_role("button", name="First position").click()
     expect(decode).to_have_attribute("data-position", "0")
     decode.get_by_role("button", name="Play").click()
-    expect(decode).to_have_attribute("data-position", str(TOKENS - 1), timeout=30_000)
+    expect(decode).to_have_attribute("data-position", str(TOKENS - 1))
     expect(decode.get_by_role("button", name="Play")).to_be_visible()
     expect(decode.locator(".decode-map figcaption")).to_contain_text(f"{TOKENS} of {TOKENS}")
     decode.screenshot(path=artifacts / "page-decode.png")
@@ -250,7 +240,7 @@ def test_made_up_input_of_every_mask(shown, mask):
     expect(shown.locator(".thumb")).to_have_count(4)
     expect(shown.locator("#overview header p")).to_contain_text("1 layer × 4 heads, each 50 × 50")
     shown.locator("#kernel").get_by_role("button", name="Run").click()
-    expect(shown.locator(".kernel-note")).to_contain_text("Medians", timeout=60_000)
+    expect(shown.locator(".kernel-note")).to_contain_text("Medians")
     expect(shown.locator(".not-ok")).to_have_count(0)
 
 
@@ -277,12 +267,13 @@ def test_long_input_is_drawn_from_pooled_windows(shown, artifacts):
         Window="",
         Softcap="",
     )
-    shown.wait_for_timeout(500)
-    expect(shown.locator(".heatmap-box")).to_have_attribute("aria-busy", "false", timeout=60_000)
+    source = shown.get_attribute("#overview", "data-painted")
+    expect(shown.locator(".heatmap-box")).to_have_attribute("data-shown", re.compile(f"^{source}/"))
+    settled_map(shown)
     shown.screenshot(path=artifacts / "page-synthetic.png")
     for _ in range(8):
         shown.get_by_role("button", name="Zoom in").click()
-    expect(shown.locator(".heatmap-box")).to_have_attribute("aria-busy", "false", timeout=60_000)
+    expect(shown.locator(".heatmap-box")).to_have_attribute("aria-busy", "false")
     expect(shown.locator(".segmented.inactive")).to_have_count(1)  # every cell is one weight now
 
 
@@ -311,10 +302,33 @@ def test_nothing_scrolls_sideways_at_any_width(shown, artifacts):
     open_sample(shown)
     for width in (390, 700, 1000, 1440, 2560):
         shown.set_viewport_size({"width": width, "height": 900})
-        shown.wait_for_timeout(250)
+        next_frames(shown)
         assert shown.evaluate("document.documentElement.scrollWidth") <= width
         shown.screenshot(path=artifacts / f"page-{width}.png", full_page=True)
     shown.set_viewport_size({"width": 1440, "height": 900})
+
+
+#: Width of each text in the heading of "Edit the score", and on how many lines it is.
+HEADING = """() => [...document.querySelectorAll('#edit > header :is(h2, p)')].map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+    return [one.getBoundingClientRect().width, lines.size];
+})"""
+
+
+@pytest.mark.parametrize(
+    ("width", "media"), [(720, "screen"), (800, "screen"), (900, "screen"), (794, "print")]
+)
+def test_the_heading_beside_many_buttons_can_be_read(shown, width, media):
+    shown.set_viewport_size({"width": width, "height": 1123})  # 794 × 1123 is A4
+    shown.emulate_media(media=media)
+    (title_width, title_lines), (about_width, about_lines) = shown.evaluate(HEADING)
+    shown.emulate_media(media="screen")
+    shown.set_viewport_size({"width": 1440, "height": 900})
+    assert min(title_width, about_width) >= 300
+    assert title_lines == 1
+    assert about_lines <= 2
 
 
 def test_dark_and_light(shown, artifacts):
@@ -324,7 +338,7 @@ def test_dark_and_light(shown, artifacts):
     light = background()
     shown.emulate_media(color_scheme="dark")
     assert background() != light
-    shown.wait_for_timeout(1500)
+    settled_map(shown)
     shown.screenshot(path=artifacts / "page-dark-1440.png", full_page=True)
     shown.get_by_role("button", name="Light or dark").click()
     assert background() == light

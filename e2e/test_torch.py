@@ -1,19 +1,8 @@
 """`pa.scaled_dot_product_attention` in the page against the float64 reference."""
 
-from pathlib import Path
-
 import pytest
 
-FOLDER = Path(__file__).parent
-CHECKS = [(FOLDER / name).read_text("utf-8") for name in ("page_checks.py", "page_adapter_checks.py")]
-
-
-@pytest.fixture(scope="module")
-def run(lab):
-    for source in CHECKS:
-        lab.run(source)
-    return lab.run
-
+from e2e.page.adapters import check_sdpa
 
 PLAIN = (9, 13, 16, 20)
 
@@ -37,14 +26,16 @@ PLAIN = (9, 13, 16, 20)
     ],
     ids=lambda call: "-".join(f"{value}" for value in call.values()),
 )
-def test_against_the_reference(run, error_ratios, call):
-    ratio = run(f"await check_sdpa(**{call!r})")
+def test_against_the_reference(lab, error_ratios, call):
+    ratio = lab.call(check_sdpa, **call)
     assert ratio <= 1
     error_ratios.note(["PyTorch's signature"], "auto", ratio)
 
 
-def test_views_whose_axes_do_not_merge(run):
-    same = run("""
+def test_views_whose_axes_do_not_merge(lab):
+    same = lab.run("""
+import numpy as np
+import py_attn as pa
 device, random = pa.default_device(), np.random.default_rng(4)
 arrays = [random.standard_normal((3, 2, 2, 5, 8)).astype(np.float32) for _ in range(3)]
 views = [device.tensor(x).transpose(1, 0, 2, 3, 4) for x in arrays]

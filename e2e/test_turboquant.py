@@ -6,163 +6,48 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from e2e.page.quantization import check_quantize, check_quantized_decode, distortion
+
 OPTIMUM = {1: 0.3634, 2: 0.1175, 3: 0.03454, 4: 0.009497}
 
-# Codes may differ from float64's where a number lies on a threshold to a rounding; such rows are counted and
-# left out, and everything after the codes is compared given the codes that the GPU chose. Bounds are twice
-# the error of the same steps in numpy's float32, and a few roundings of the largest number.
-CHECKS = """
-import numpy as np
-import py_attn as pa
-from py_attn import turboquant_reference as plain
-from py_attn.gpu.dtypes import round_to
 
-device = pa.default_device()
-device.poison_outputs = True
-
-def normal(random, shape, dtype="float32"):
-    return round_to(random.standard_normal(shape), dtype)
-
-def over_bound(result, exact, single, step=4e-7):
-    error = np.abs(single - exact).max(initial=0)
-    bound = 2 * error + step * max(np.abs(exact).max(initial=0), 1e-30)
-    return float(np.abs(result - exact).max(initial=0) / bound)
-
-async def check_quantize(shape, bits, qjl, dtype, seed, swapped):
-    random = np.random.default_rng(seed)
-    x = normal(random, shape, dtype)
-    x.reshape(-1, shape[-1])[::5] = 0
-    if swapped:
-        tensor = device.tensor(np.ascontiguousarray(x.T), dtype).transpose()
-    else:
-        tensor = device.tensor(x, dtype)
-    packed = pa.turboquant.quantize(tensor, bits, qjl=qjl)
-    out = await pa.turboquant.dequantize(packed).numpy()
-    words = await packed.words.numpy()
-    assert packed.nbytes == words.nbytes and out.shape == x.shape and out.dtype == np.float32
-    found = plain.unpack(words, bits, shape[-1], qjl=qjl)
-    expected = plain.quantize(x, bits, qjl=qjl)
-    single = plain.quantize(x, bits, np.float32, qjl=qjl)
-    flat = x.reshape(-1, shape[-1])
-    same = np.ones(len(flat), bool)
-    pairs = [(found, expected), (single, expected)]
-    # What is left of few numbers is at right angles to few directions, and rotated it is often zero.
-    if qjl and shape[-1] >= 16:
-        pairs.append((found.residual, expected.residual))
-    for one, other in pairs:
-        same &= (one.codes == other.codes).all(-1).reshape(-1)
-    zero = ~flat.any(-1)
-    assert (out.reshape(flat.shape)[zero] == 0).all(), "zeros do not stay zeros"
-    compared = same & ~zero
-    exact = plain.dequantize(found)
-    return {
-        "different": int((~same & ~zero).sum()),
-        "rows": len(flat),
-        "scales": over_bound(
-            *(c.scales.reshape(-1)[compared] for c in (found, expected, single))
-        ),
-        "numbers": over_bound(out, exact, plain.dequantize(found, np.float32)),
-    }
-
-async def check_decode(
-    batch, heads, kv_heads, capacity, dims, dtypes, qjl, appended, queries, splits, sink_tokens=0, **keywords
-):
-    random = np.random.default_rng(3)
-    cache = pa.KVCache(
-        batch, kv_heads, capacity, dims[0], value_head_dim=dims[1], dtype=tuple(dtypes), qjl=qjl,
-        sink_tokens=sink_tokens,
-    )
-    ring = {"capacity": capacity, "sink_tokens": sink_tokens}
-    held = [[], []]
-    for count in appended:
-        new = [normal(random, (batch, kv_heads, count, dim)) for dim in dims]
-        cache.append(*new)
-        for i, x in enumerate(new):
-            if dtypes[i].startswith("turboquant"):
-                # A quantised vector is the same wherever it goes, so that this is what the cache holds.
-                packed = pa.turboquant.quantize(x, int(dtypes[i][-1]), qjl=qjl and i == 0)
-                words = await packed.words.numpy()
-                held[i].append(plain.unpack(words, packed.bits, dims[i], qjl=packed.qjl))
-            else:
-                held[i].append(round_to(x, dtypes[i]))
-    def rows(i, precision):
-        parts = [x if isinstance(x, np.ndarray) else plain.dequantize(x, precision) for x in held[i]]
-        return np.concatenate(parts, axis=2).astype(precision)
-    query = normal(random, (batch, heads, queries, dims[0]))
-    out, lse = pa.decode_attention(query, cache, splits=splits, return_lse=True, **keywords)
-    part_out, part_lse = pa.decode_partials(query, cache, splits=splits, **keywords)
-    def reference(precision):
-        # In the rotated domain, as the kernels do it; a rotation of both changes nothing but the roundings.
-        q, k, v = (plain.rotate(x, precision) for x in (query, rows(0, precision), rows(1, precision)))
-        o, l = pa.reference.decode_attention(
-            q, k, v, return_lse=True, compute_dtype=precision, **ring, **keywords
-        )
-        return plain.rotate_back(o, precision), l
-    exact, single = reference(np.float64), reference(np.float32)
-    out, lse, part_out, part_lse = [await t.numpy() for t in (out, lse, part_out, part_lse)]
-    assert np.array_equal(np.isneginf(lse), np.isneginf(exact[1]))
-    seen = np.isfinite(lse)
-    share = np.exp(part_lse - np.where(seen, lse, 0)[..., None])
-    cache.destroy()
-    return {
-        "out": over_bound(out, exact[0], single[0]),
-        "lse": over_bound(lse[seen], exact[1][seen], single[1][seen]),
-        "partials": over_bound((share[..., None] * part_out).sum(3), exact[0], single[0]),
-    }
-"""
-
-MANY = settings(max_examples=12, deadline=None, database=None, derandomize=True)
-
-
-@pytest.fixture(scope="module")
-def run(lab):
-    lab.run(CHECKS)
-    yield lambda source: lab.run(source, timeout=120)
-    lab.run("device.poison_outputs = False")
+@pytest.fixture(scope="module", autouse=True)
+def poisoned_outputs(lab):
+    lab.run("pa.default_device().poison_outputs = True")
+    yield
+    lab.run("pa.default_device().poison_outputs = False")
 
 
 def assert_close(answer):
-    assert all(ratio <= 1 for name, ratio in answer.items() if name not in ("different", "rows")), answer
+    assert all(ratio <= 1 for name, ratio in answer.items() if name != "different"), answer
+
+
+def distortions(lab, seed, dim, outliers=()):
+    """Of 1, 2, 3 and 4 bits."""
+    return [lab.call(distortion, seed, dim, bits, outliers) for bits in OPTIMUM]
 
 
 @pytest.mark.parametrize("dim", [64, 128, 256])
-def test_distortion_is_the_optimum(run, dim):
-    found = run(f"""
-x = normal(np.random.default_rng({dim}), (1000, {dim}))
-found = []
-for bits in (1, 2, 3, 4):
-    x_hat = await pa.turboquant.dequantize(pa.turboquant.quantize(x, bits)).numpy()
-    found.append(float(((x_hat - x) ** 2).sum() / (x ** 2).sum()))
-found
-""")
-    for optimum, distortion in zip(OPTIMUM.values(), found, strict=True):
-        assert 0.9 * optimum < distortion < 1.02 * optimum
+def test_distortion_is_the_optimum(lab, dim):
+    for optimum, found in zip(OPTIMUM.values(), distortions(lab, dim, dim), strict=True):
+        assert 0.9 * optimum < found < 1.02 * optimum
 
 
-def test_outlier_channels_do_not_break_it(run):
-    found = run("""
-x = normal(np.random.default_rng(0), (1000, 128))
-x[:, [3, 40, 77]] *= 50
-found = []
-for bits in (1, 2, 3, 4):
-    x_hat = await pa.turboquant.dequantize(pa.turboquant.quantize(x, bits)).numpy()
-    found.append(float(((x_hat - x) ** 2).sum() / (x ** 2).sum()))
-found
-""")
-    for optimum, distortion in zip(OPTIMUM.values(), found, strict=True):
-        assert distortion < 1.2 * optimum
+def test_outlier_channels_do_not_break_it(lab):
+    for optimum, found in zip(OPTIMUM.values(), distortions(lab, 0, 128, [3, 40, 77]), strict=True):
+        assert found < 1.2 * optimum
 
 
 @pytest.mark.parametrize("qjl", [False, True])
 @pytest.mark.parametrize("dim", [1, 2, 5, 32, 80, 96, 127, 512])
-def test_quantize_follows_the_reference(run, dim, qjl):
+def test_quantize_follows_the_reference(lab, dim, qjl):
     for bits in (2, 3, 4) if qjl else (1, 2, 3, 4):
-        answer = run(f"await check_quantize((6, 5, {dim}), {bits}, {qjl}, 'float32', {dim}, False)")
+        answer = lab.call(check_quantize, (6, 5, dim), bits, qjl, "float32", dim, False)
         assert answer["different"] <= 1
         assert_close(answer)
 
 
-@MANY
+@settings(max_examples=12)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=0, max_size=4),
     dim=st.integers(1, 512),
@@ -171,16 +56,19 @@ def test_quantize_follows_the_reference(run, dim, qjl):
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     swapped=st.booleans(),
 )
-def test_any_shape_dtype_and_stride(run, shape, dim, bits, qjl, dtype, swapped):
+def test_any_shape_dtype_and_stride(lab, shape, dim, bits, qjl, dtype, swapped):
     # Copies move four axes at most.
     qjl, swapped = qjl and bits > 1, swapped and len(shape) < 4
-    answer = run(f"await check_quantize({(*shape, dim)}, {bits}, {qjl}, {dtype!r}, {dim}, {swapped})")
+    answer = lab.call(check_quantize, (*shape, dim), bits, qjl, dtype, dim, swapped)
     assert answer["different"] <= 1
     assert_close(answer)
 
 
-def test_what_is_not_finite_stays_in_its_vector(run):
-    answer = run("""
+def test_what_is_not_finite_stays_in_its_vector(lab):
+    answer = lab.run("""
+import numpy as np
+import py_attn as pa
+device = pa.default_device()
 x = np.ones((4, 48), np.float32)
 x[1, 5], x[2, 47] = np.nan, -np.inf
 x[3] *= 1e-30
@@ -191,8 +79,10 @@ out = await pa.turboquant.dequantize(pa.turboquant.quantize(device.tensor(x), 4)
     assert answer[1] < 1e-5
 
 
-def test_an_error_leaves_the_device_working(run):
-    assert run("""
+def test_an_error_leaves_the_device_working(lab):
+    assert lab.run("""
+import numpy as np
+import py_attn as pa
 try:
     pa.turboquant.quantize(np.full((2, 16), np.nan, np.float32), 4)
 except ValueError as error:
@@ -214,15 +104,14 @@ out = await pa.turboquant.dequantize(pa.turboquant.quantize(np.zeros((2, 16), np
     ],
 )
 @pytest.mark.parametrize("dims", [(64, 64), (80, 36), (13, 96)])
-def test_decode(run, dtypes, qjl, dims):
-    for splits, keywords in ((1, "window=(11, 0)"), (4, "softcap=3.0"), (3, "window=9, scale=0.3")):
-        answer = run(
-            f"await check_decode(2, 6, 2, 37, {dims}, {dtypes}, {qjl}, [20, 11, 29], 2, {splits}, {keywords})"
-        )
-        assert_close(answer)
+def test_decode(lab, dtypes, qjl, dims):
+    cases = ((1, {"window": (11, 0)}), (4, {"softcap": 3.0}), (3, {"window": 9, "scale": 0.3}))
+    for splits, keywords in cases:
+        given = (2, 6, 2, 37, dims, dtypes, qjl, [20, 11, 29], 2, splits)
+        assert_close(lab.call(check_quantized_decode, *given, **keywords))
 
 
-@MANY
+@settings(max_examples=12)
 @given(
     kv_heads=st.integers(1, 3),
     group=st.integers(1, 4),
@@ -237,24 +126,25 @@ def test_decode(run, dtypes, qjl, dims):
     kept=st.sampled_from([0, 0, 1, 5]),
 )
 def test_any_decode(
-    run, kv_heads, group, capacity, dims, bits, appended, queries, splits, window, softcap, kept
+    lab, kv_heads, group, capacity, dims, bits, appended, queries, splits, window, softcap, kept
 ):
     dtypes = tuple(f"turboquant{n}" for n in bits)
-    answer = run(
-        f"await check_decode(1, {kv_heads * group}, {kv_heads}, {capacity}, {dims}, {dtypes}, False, "
-        f"{appended}, {queries}, {splits!r}, {min(kept, capacity - 1)}, window={window!r}, "
-        f"softcap={softcap!r})"
-    )
-    assert_close(answer)
+    given = (1, kv_heads * group, kv_heads, capacity, dims, dtypes, False, appended, queries, splits)
+    kept = min(kept, capacity - 1)
+    assert_close(lab.call(check_quantized_decode, *given, kept, window=window, softcap=softcap))
 
 
-def test_decoding_again_and_again(run):
+def test_decoding_again_and_again(lab):
     # A recorded program runs the rotations anew each time.
-    assert run("""
+    assert lab.run("""
+import numpy as np
+import py_attn as pa
+from e2e.page.inputs import normal
+device = pa.default_device()
 random = np.random.default_rng(5)
 cache = pa.KVCache(1, 2, 32, 64, dtype="turboquant4")
-cache.append(normal(random, (1, 2, 20, 64)), normal(random, (1, 2, 20, 64)))
-query = device.tensor(normal(random, (1, 4, 1, 64)))
+cache.append(normal(random, (1, 2, 20, 64), 'float32'), normal(random, (1, 2, 20, 64), 'float32'))
+query = device.tensor(normal(random, (1, 4, 1, 64), 'float32'))
 with device.record() as program:
     recorded = pa.decode_attention(query, cache, splits=2)
 program.submit()

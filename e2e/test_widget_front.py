@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from scripts.build import WIDGET_OUT, build
 
@@ -36,18 +37,19 @@ def front(page, site_url):
 
 
 def test_without_a_kernel_there_is_a_still_that_says_so(front):
-    front.evaluate(
+    words = front.evaluate(
         """async (still) => {
             const model = makeModel({ ...traits(), still_text: "Layer 1, head 1",
                 still: new DataView(Uint8Array.from(atob(still), (c) => c.charCodeAt(0)).buffer) });
             const one = widget();
             await one.initialize({ model });
             await one.render({ model, el: document.body });
+            const { shadowRoot } = document.querySelector('.py-attn-widget');
+            return shadowRoot.querySelector('.shell-words').textContent;
         }""",
         base64.b64encode(STILL).decode(),
     )
-    words = front.locator(".shell-words")
-    assert words.inner_text() == "Waiting for the kernel …"
+    assert words == "Waiting for the kernel …"
     front.wait_for_function(
         "document.querySelector('.py-attn-widget').shadowRoot.textContent.includes('no kernel is behind it')"
     )
@@ -81,8 +83,8 @@ def test_errors_of_the_kernel_are_words_in_the_cell(front):
         }"""
     )
     words = front.locator(".shell-words")
-    assert "tokens: expected 3, got 2" in words.inner_text()
+    expect(words).to_contain_text("tokens: expected 3, got 2")
     front.evaluate("model.emit('msg:custom', { kind: 'closed' }, [])")
     front.evaluate("model.set('state', 'live')")
-    assert "closed in Python" in words.inner_text()
-    assert front.evaluate("[page().links.size, page().devices.size]") == [0, 0]
+    expect(words).to_contain_text("closed in Python")
+    front.wait_for_function("page().links.size === 0 && page().devices.size === 0")

@@ -5,6 +5,7 @@ tensors or numpy arrays, and ``await tensor.numpy()`` reads results back.
 """
 
 from py_attn import models, onnx, reference, turboquant
+from py_attn.bridges import request_device
 from py_attn.errors import (
     DeviceLostError,
     GPUOutOfMemoryError,
@@ -13,7 +14,7 @@ from py_attn.errors import (
     ShaderError,
     WebGPUUnavailableError,
 )
-from py_attn.gpu.device import Device, default_device, request_device
+from py_attn.gpu.device import Device, default_device
 from py_attn.gpu.program import Program
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.backward import attention_backward

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from py_attn import onnx_reference
 from py_attn.arguments import check_int, resolve
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.forward import run
-from py_attn.kernels.attention.options import prepare
+from py_attn.kernels.attention.forward import plan_call
+from py_attn.kernels.attention.options import resolve as resolve_call
 from py_attn.kernels.checks import find_device, shape_of
 from py_attn.onnx_graph import graph_function
 from py_attn.onnx_protobuf import read_graph
@@ -74,7 +74,7 @@ def flex_attention(
     def upload(array: npt.NDArray[Any]) -> Tensor:
         return device.tensor(_narrow(array))
 
-    inputs = prepare(
+    call = resolve_call(
         Q,
         K,
         V,
@@ -82,7 +82,8 @@ def flex_attention(
         score_mod=_function("score_mod", score_mod, problem.score_shape, upload),
         prob_mod=_function("prob_mod", prob_mod, problem.score_shape, upload),
     )
-    return run(inputs, "naive" if prob_mod is not None else "auto", return_lse=False)[0]
+    planned = plan_call(call, "naive" if prob_mod is not None else "auto", return_lse=False)
+    return planned.device.run(planned.plan, planned.tensors)["out"]
 
 
 def reference_flex_attention(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py_attn.arguments import check_head_dim
+from py_attn.gpu.kernel import Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.checks import find_device, float_tensor, shape_of
 from py_attn.kernels.copy import contiguous
@@ -90,7 +91,8 @@ def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
     words = device.empty((*shape[:-1], form.words), "uint32")
     if words.size:
         rows = _four_axes(tensor)
-        kernels.quantize_rows("x", rows, words.reshape(*rows.shape[:3], form.words), form)
+        quantize_all = kernels.launch_quantize("x", rows, form, "words", rows.shape[2])
+        device.run(Plan((), (quantize_all,)), {"x": rows, "words": words})
     return Packed(words, shape, form.bits, form.qjl)
 
 
@@ -113,7 +115,7 @@ def dequantize(packed: Packed) -> Tensor:
     if not packed.words.size:
         return packed.words.device.empty(packed.shape)
     form = kernels.Format(packed.bits, packed.shape[-1], packed.qjl)
-    out = kernels.dequantize_rows(_four_axes(packed.words), form)
+    out = kernels.run_rotation("packed", _four_axes(packed.words), form, "dequantize")
     return out.reshape(*packed.shape)
 
 

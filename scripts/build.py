@@ -33,7 +33,6 @@ WEB_OUT = CACHE / "web"
 WIDGET_OUT = ROOT / "py_attn" / "widget" / "static"
 VITE = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
 WHEEL_OUT = CACHE / "py_attn_wheel"
-WIDGET_OUT = ROOT / "py_attn" / "widget" / "static"
 PYODIDE = ROOT / "node_modules" / "pyodide"
 PYODIDE_FILES = (
     "pyodide.mjs",
@@ -56,8 +55,9 @@ SAMPLE = ROOT / "web" / "public" / "sample" / "minilm.npz"
 
 def build_page() -> None:
     """Bundle web/ with Vite into the cache, unless neither it nor its packages changed."""
-    inputs = [ROOT / name for name in ("web", "vite.config.js", "package-lock.json", "bench/shaders")]
-    inputs += sorted((ROOT / "bench").glob("*.py"))
+    names = ("web/src", "web/public", "vite.config.js", "package-lock.json", "bench/shaders")
+    inputs = [ROOT / name for name in names]
+    inputs += [*sorted((ROOT / "web").glob("*.html")), *sorted((ROOT / "bench").glob("*.py"))]
     stamp = Stamp(WEB_OUT / ".stamp", sha256_tree(inputs))
     if stamp.is_current():
         return
@@ -123,32 +123,43 @@ def build_packs(wheels: list[Path]) -> dict[str, Path]:
 
 def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
     """Map every path of the site to the file that belongs there."""
-    files = {
+    page = {
         path.relative_to(WEB_OUT).as_posix(): path
         for path in sorted(WEB_OUT.rglob("*"))
         if path.is_file() and path.name != ".stamp"
     }
-    files |= {f"pyodide/{name}": PYODIDE / name for name in PYODIDE_FILES}
-    files[f"wheels/{wheel.name}"] = wheel
-    fetcher = Fetcher()
-    locked_files = {asset.name: fetcher.fetch(asset) for asset in assets}
-    files |= {asset.path: locked_files[asset.name] for asset in assets}
-    files |= build_packs([*(locked_files[name] for name in WHEELS), wheel])
-    files |= {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
+    files = page | files_beside_the_page(assets, wheel)
+    files |= build_packs(wheels_of_the_page(assets, wheel))
     return files | compressed_copies(files)
 
 
-def put_in_place(files: dict[str, Path]) -> None:
-    """Make dist/ hold exactly these files; those that are the same already are not touched."""
-    for path in sorted(DIST.rglob("*"), reverse=True):
-        relative = path.relative_to(DIST).as_posix()
+def files_beside_the_page(assets: list[Asset], wheel: Path) -> dict[str, Path]:
+    """Map the site's paths of Pyodide, wheels, weights and licences to their files."""
+    fetcher = Fetcher()
+    files = {f"pyodide/{name}": PYODIDE / name for name in PYODIDE_FILES}
+    files[f"wheels/{wheel.name}"] = wheel
+    files |= {asset.path: fetcher.fetch(asset) for asset in assets}
+    return files | {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
+
+
+def wheels_of_the_page(assets: list[Asset], wheel: Path) -> list[Path]:
+    """The wheels of the packages that the page's Python imports, ours last."""
+    fetcher = Fetcher()
+    locked = {asset.name: asset for asset in assets}
+    return [*(fetcher.fetch(locked[name]) for name in WHEELS), wheel]
+
+
+def put_in_place(files: dict[str, Path], folder: Path) -> None:
+    """Make a folder hold exactly these files and a manifest; files that are the same are not touched."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        relative = path.relative_to(folder).as_posix()
         if path.is_dir():
             if not any(path.iterdir()):
                 path.rmdir()
         elif relative not in files and relative != "manifest.json":
             path.unlink()
     for relative, source in files.items():
-        target = DIST / relative
+        target = folder / relative
         if target.is_file() and _looks_same(source, target):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -169,20 +180,20 @@ def _link_or_copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def write_manifest(assets: list[Asset], wheel: Path, files: dict[str, Path]) -> None:
-    """Write what the page downloads by name: path, size and SHA-256 of each."""
+def write_manifest(assets: list[Asset], wheel: Path, files: dict[str, Path], folder: Path) -> None:
+    """Write into a folder what the page downloads by name: path, size and SHA-256 of each."""
     named = {asset.name: asset.path for asset in assets} | NAMED
     named["py_attn"] = f"wheels/{wheel.name}"
     named |= {path: path for path in files if path.startswith("sample/")}
     entries = {
-        name: {"path": path, "bytes": (DIST / path).stat().st_size, "sha256": sha256_file(DIST / path)}
+        name: {"path": path, "bytes": files[path].stat().st_size, "sha256": sha256_file(files[path])}
         for name, path in sorted(named.items())
     }
     version = wheel.name.split("-")[1]
     text = json.dumps({"version": version, "assets": entries}, indent=2) + "\n"
     partial = CACHE / "manifest.json"
     partial.write_text(text, encoding="utf-8")
-    partial.replace(DIST / "manifest.json")
+    partial.replace(folder / "manifest.json")
 
 
 def build() -> Path:
@@ -194,8 +205,8 @@ def build() -> Path:
         wheel = build_wheel()
         files = collect(assets, wheel)
         DIST.mkdir(exist_ok=True)
-        put_in_place(files)
-        write_manifest(assets, wheel, files)
+        put_in_place(files, DIST)
+        write_manifest(assets, wheel, files, DIST)
     return DIST
 
 

@@ -25,11 +25,18 @@ def python_module(*arguments: str) -> Callable[[], None]:
 
 
 def types_of_scripts() -> None:
-    """Check the types of the page's JavaScript."""
-    call(
-        ["node", ROOT / "node_modules" / "typescript" / "bin" / "tsc", "--project", ROOT],
-        "tsc found problems.",
-    )
+    """Check the types of the page's JavaScript and of its unit tests."""
+    tsc = ROOT / "node_modules" / "typescript" / "bin" / "tsc"
+    for project in (ROOT, ROOT / "web" / "tests"):
+        call(["node", tsc, "--project", project], "tsc found problems.")
+
+
+def tests_of_scripts() -> None:
+    """Run the unit tests of the page's JavaScript."""
+    say("web/tests, with vitest")
+    colors = [] if sys.stdout.isatty() else ["--no-color"]
+    call(["node", ROOT / "node_modules" / "vitest" / "vitest.mjs", "run", *colors], "vitest found problems.")
+    say("tests, with pytest")
 
 
 def site() -> None:
@@ -47,7 +54,7 @@ GROUPS: dict[str, list[Callable[[], None]]] = {
         python_module("ruff", "format", "--check", "--quiet"),
     ],
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
-    "unit tests": [python_module("pytest", "tests")],
+    "unit tests": [tests_of_scripts, python_module("pytest", "tests")],
     "build": [site],
     "end-to-end tests": [python_module("pytest", "e2e")],
 }

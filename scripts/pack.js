@@ -7,7 +7,6 @@ import process from "node:process";
 import { promisify } from "node:util";
 import zlib from "node:zlib";
 import { loadPyodide } from "pyodide";
-import { AT_START } from "../web/src/runtime/at-start.js";
 
 const gzip = promisify(zlib.gzip);
 const [start, rest, sample, ...wheels] = process.argv.slice(2);
@@ -19,30 +18,16 @@ for (const wheel of wheels) python.unpackArchive(read(wheel), "wheel");
 for (const path of ["./packing.py", "../tests/recording_bridge.py"]) {
   python.FS.writeFile(`/${path.split("/").at(-1)}`, read(new URL(path, import.meta.url)));
 }
-/** @type {Record<string, object>} what the calls of a start are given: enough for each to do its work */
-const given = {
-  connect: {},
-  open_sample: { data: read(sample) },
-  legend: { colormap: "rocket", scale: "sqrt" },
-  overview: { layer: 0 },
-  window: { layer: 0, head: 0, rows: [0, 4], columns: [0, 4], size: [2, 2] },
-  row: { layer: 0, head: 0, query: 0 },
-  decode_open: { layer: 0, capacity: 8 },
-  decode_step: { position: 0, head: 0 },
-};
-const unknown = AT_START.filter((method) => !given[method]);
-if (unknown.length) throw new Error(`scripts/pack.js does not know what to give to ${unknown.join(", ")}`);
-python.globals.set("calls", python.toPy(AT_START.map((method) => [method, given[method]])));
-for (const [name, value] of Object.entries({ stdlib: read(stdlib), wheels: wheels.map(read) })) {
+for (const [name, value] of Object.entries({ sample: read(sample), stdlib: read(stdlib), wheels: wheels.map(read) })) {
   python.globals.set(name, value);
 }
 // A start with and without a GPU: both in turn, the GPU being one that only takes notes.
 const packs = await python.runPythonAsync(`
 import sys
-import py_attn.viewer.files
 from py_attn.gpu import shader
 from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
+from py_attn.viewer.methods import METHODS
 
 shader.compiled_folder().mkdir()
 for name in shader.environment().list_templates(["wgsl"]):
@@ -50,15 +35,16 @@ for name in shader.environment().list_templates(["wgsl"]):
 templates = {str(path): path.read_bytes() for path in sorted(shader.compiled_folder().iterdir())}
 
 async def start(viewer):
-    for method, payload in calls:
-        await viewer.call(method, payload)
+    await viewer.call("connect", {})
+    await viewer.call("open_sample", {"data": sample.to_bytes()})
+    for name, method in METHODS.items():
+        if method.start is not None:
+            await viewer.call(name, method.start)
 
 await start(Viewer())
 sys.path.insert(0, "/")
 import packing, recording_bridge
-viewer = Viewer()
-viewer._request_device = lambda: request_device(recording_bridge.RecordingBridge())
-await start(viewer)
+await start(Viewer(lambda: request_device(recording_bridge.RecordingBridge())))
 imported = list(sys.modules)
 packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported, templates)
 `);

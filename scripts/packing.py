@@ -51,16 +51,16 @@ def write_packs(
     """
     names = set(imported)
     start, rest = io.BytesIO(), io.BytesIO()
-    with _tar(start) as first, _tar(rest) as second:
+    with new_tar(start) as first, new_tar(rest) as second:
         for folder, source in [(LIBRARY, stdlib), *((PACKAGES, wheel) for wheel in wheels)]:
             for path, content in _members(source):
                 if path.endswith(CODE) and not path.startswith(WHOLE) and module_name(path) not in names:
-                    _put(second, folder + path, content)
+                    put(second, folder + path, content)
                     continue
                 for name, compiled in _compiled(path, content, folder):
-                    _put(first, folder + name, compiled)
+                    put(first, folder + name, compiled)
         for path, content in more.items():
-            _put(first, path.removeprefix("/"), content)
+            put(first, path.removeprefix("/"), content)
     return start.getvalue(), rest.getvalue()
 
 
@@ -71,11 +71,13 @@ def module_name(path: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _tar(target: io.BytesIO) -> tarfile.TarFile:
+def new_tar(target: io.BytesIO) -> tarfile.TarFile:
+    """Open an archive for writing, in the format that web/src/runtime/archive.js reads."""
     return tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT)
 
 
-def _put(archive: tarfile.TarFile, path: str, content: bytes) -> None:
+def put(archive: tarfile.TarFile, path: str, content: bytes) -> None:
+    """Add a file to an archive."""
     entry = tarfile.TarInfo(path)
     entry.size = len(content)
     archive.addfile(entry, io.BytesIO(content))

@@ -5,14 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from py_attn.gpu import device as gpu_device
 from tests.recording_bridge import RecordingBridge
-
-# The same examples in every run, and no limit on time: machines that test are busy.
-settings.register_profile("py_attn", deadline=None, derandomize=True, database=None)
-settings.load_profile("py_attn")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
-"""A page that executes what a remote bridge sends on a recording bridge, after a trip through JSON."""
+"""A page that executes the remote bridge's commands on a recording bridge; all messages go through JSON."""
 
 import json
 from dataclasses import asdict
 
 import numpy as np
 
-from py_attn.gpu.bridge_remote import RemotePage
-from py_attn.gpu.wire import pack, unpack
+from py_attn.remote.page import RemotePage
+from py_attn.remote.protocol import pack, unpack
 from tests.recording_bridge import RecordingBridge
 
 
 class FakePage:
-    """Answers at once; ``deaf`` makes it silent, ``messages`` holds what it got."""
+    """Answers at once, unless it is ``deaf``; ``messages`` holds what it received."""
 
     def __init__(self, name="page", **adapter):
         self.gpu = RecordingBridge(**adapter)

@@ -8,7 +8,7 @@ import pytest
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
-from py_attn.kernels.lse import empty_lse
+from py_attn.kernels.lse import new_lse
 from tests.recording_bridge import RecordingBridge
 from tests.test_plans import plan
 
@@ -60,7 +60,6 @@ def test_units_of_the_maximum_are_turned_into_those_of_the_reader(device, inputs
 
 
 def test_an_lse_too_large_for_three_planes_comes_alone():
-    bridge = RecordingBridge(maxStorageBufferBindingSize=4096)
-    device = asyncio.run(gpu_device.request_device(bridge))
-    assert empty_lse(device, (300,), natural=True).storage().row_parts.distance == 300
-    assert empty_lse(device, (400,), natural=True).storage().row_parts is None
+    limits = {"maxStorageBufferBindingSize": 4096}
+    assert new_lse("lse", (300,), limits, natural=True).row_parts.distance == 300
+    assert new_lse("lse", (400,), limits, natural=True).row_parts is None

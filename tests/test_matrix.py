@@ -7,8 +7,7 @@ import pytest
 
 import py_attn as pa
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
-from py_attn.kernels.attention import forward as attention_module
-from py_attn.kernels.attention.forward import device_variants
+from py_attn.kernels.attention.config import Config, device_variants
 from py_attn.kernels.attention.matrix import MatrixTile
 from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
@@ -16,14 +15,12 @@ from tests.test_device import device_on
 _FEATURES, (_CONFIG,) = MATRIX_ADAPTER["features"], MATRIX_ADAPTER["matrix_configs"]
 
 
-def launched(*shapes, tile=None, monkeypatch=None, **keywords):
+def launched(*shapes, variant="matrix", **keywords):
     """The one dispatch of a call on an adapter with matrices."""
     bridge = RecordingBridge(**MATRIX_ADAPTER)
     device = device_on(bridge)
-    if tile:
-        monkeypatch.setattr(attention_module, "matrix_tile", lambda inputs: tile)
     tensors = [device.empty(shape, "float16") for shape in shapes]
-    kept = pa.attention(*tensors, variant="matrix", **keywords)
+    kept = pa.attention(*tensors, variant=variant, **keywords)
     device.flush()
     assert kept is not None
     return bridge.programs[0][0]
@@ -54,10 +51,10 @@ def test_a_call_asks_for_what_it_uses(dims):
 
 
 @pytest.mark.parametrize(("subgroups", "keys"), [(4, 32), (8, 32), (2, 16), (1, 16)])
-def test_tiles_know_their_memory(subgroups, keys, monkeypatch):
+def test_tiles_know_their_memory(subgroups, keys):
     tile = MatrixTile(subgroups, keys)
     shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))
-    launch = launched(*shapes, tile=tile, monkeypatch=monkeypatch)
+    launch = launched(*shapes, variant=Config("matrix", tile))
     assert declared_bytes(launch.wgsl) == tile.workgroup_bytes(96, 48)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from py_attn.gpu.device import request_device
-from py_attn.kernels.nn import layers as nn
+from py_attn.kernels import nn
 from tests.recording_bridge import RecordingBridge
 
 

@@ -8,6 +8,8 @@ import zipfile
 
 import pytest
 
+from scripts.common import Failure
+from scripts.dev import read_pack, read_wheel, with_package, write_pack
 from scripts.packing import LIBRARY, PACKAGES, module_name, write_packs
 
 
@@ -82,3 +84,29 @@ def test_bytecode_is_this_python_s_and_never_checked(packs):
 )
 def test_a_file_s_module(path, name):
     assert module_name(path) == name
+
+
+def test_the_development_server_replaces_only_py_attn():
+    packages = "lib/python3.14/site-packages/"
+    before = {
+        f"{packages}numpy/core.pyc": b"numpy",
+        f"{packages}py_attn/__init__.py": b"same",
+        f"{packages}py_attn/__pycache__/__init__.cpython-314.pyc": b"bytecode",
+        f"{packages}py_attn/a/b.py": b"old",
+        f"{packages}py_attn/a/__pycache__/b.cpython-314.pyc": b"old bytecode",
+        f"{packages}py_attn/a/gone.py": b"gone",
+        f"{packages}py_attn/a/__pycache__/gone.cpython-314.pyc": b"gone",
+        f"{packages}py_attn/shaders/compiled/c.cache": b"checked against its source",
+    }
+    now = {"py_attn/__init__.py": b"same", "py_attn/a/b.py": b"new", "py_attn/shaders/a.wgsl": b"fn"}
+    expected = dict(list(before.items())[:3])
+    expected |= {f"{packages}py_attn/a/b.py": b"new", f"{packages}py_attn/shaders/a.wgsl": b"fn"}
+    expected |= dict(list(before.items())[-1:])
+    assert read_pack(write_pack(with_package(before, now))) == expected
+
+
+def test_the_development_server_names_a_syntax_error(tmp_path):
+    wheel = tmp_path / "py_attn.whl"
+    wheel.write_bytes(zipped({"py_attn/a.py": "x = 1\ny = \n"}))
+    with pytest.raises(Failure, match=r"py_attn/a\.py, line 2: invalid syntax"):
+        read_wheel(wheel)

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
-from py_attn.kernels.attention import forward as attention_module
-from py_attn.kernels.attention.tiles import CANDIDATES, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.attention.config import Config
+from py_attn.kernels.attention.tiles import CANDIDATES, Cut, Tile, choose_tile, cut_of, tiles_for
 from py_attn.kernels.decode.config import choose_splits, walk_of_splits
 from tests.recording_bridge import LIMITS, RecordingBridge
 
@@ -402,21 +402,46 @@ def makespan(tiles, keys, tile, cut, cores=132):
     return max(busy)
 
 
+def best_cut(tiles, keys):
+    """The cut of the last round with the shortest makespan, of all that there are, or None if there is none.
+
+    Cuts into more than two pieces for each core, on average, do not count: pieces take memory.
+    """
+    last_round, steps = tiles % 132, -(-keys // _LARGE.keys)
+    cuts = [Cut(last_round, -(-steps // longest), longest * _LARGE.keys) for longest in range(1, steps)]
+    small = [cut for cut in cuts if cut.tiles * cut.pieces <= 2 * 132]
+    return min(small, key=lambda cut: makespan(last_round, keys, _LARGE, cut), default=None)
+
+
+def check_cut(tiles, keys):
+    """Where some cut saves two steps, one is made and none is better; where none does, none is made."""
+    cut, best = cut_of(tiles, keys, _LARGE, 32), best_cut(tiles, keys)
+    last_round = tiles % 132
+    whole = makespan(last_round, keys, _LARGE, None)
+    shortest = makespan(last_round, keys, _LARGE, best) if best else whole
+    if cut is None:
+        assert shortest > whole - 2
+        return
+    assert cut.tiles == last_round
+    assert cut.keys % _LARGE.keys == 0
+    assert (cut.pieces - 1) * cut.keys < keys <= cut.pieces * cut.keys
+    assert cut.tiles * cut.pieces <= 2 * 132
+    assert makespan(last_round, keys, _LARGE, cut) == shortest <= whole - 2
+    # The rounds before it take as long as they did.
+    assert makespan(tiles, keys, _LARGE, None) - makespan(tiles, keys, _LARGE, cut) == whole - shortest
+
+
 @given(st.integers(1, 1000), st.integers(1, 20_000))
+# A last round of 89 tiles and 7 steps: only pieces of one step would save two, and these are 623.
+@example(881, 769)
 def test_a_cut_saves_steps_and_loses_no_key(tiles, keys):
-    cut = cut_of(tiles, keys, _LARGE, 32)
-    steps = -(-keys // _LARGE.keys)
-    if cut:
-        assert 1 <= cut.tiles <= min(tiles, 131)
-        assert cut.keys % _LARGE.keys == 0
-        assert (cut.pieces - 1) * cut.keys < keys <= cut.pieces * cut.keys
-        whole = makespan(tiles, keys, _LARGE, None)
-        assert makespan(tiles, keys, _LARGE, cut) <= whole - 2
-        # No more pieces than a few for each core, so that they take little memory.
-        assert cut.tiles * cut.pieces <= 2 * 132
-    elif tiles % 132 and steps > 3:
-        # Nearly a full round, or as good as none.
-        assert tiles % 132 * steps > 132 * (steps - 2) or steps * (tiles % 132) < 132
+    check_cut(tiles, keys)
+
+
+@pytest.mark.parametrize("steps", range(1, 33))
+def test_every_last_round_of_a_few_steps_is_cut_where_that_saves_some(steps):
+    for last_round in range(1, 132):
+        check_cut(132 + last_round, steps * _LARGE.keys)
 
 
 def test_what_is_not_cut():
@@ -458,10 +483,9 @@ def test_few_rows_take_large_tiles_where_these_can_be_cut():
     assert choose_tile(128, 12, tiles, cut_keys=1024, wide4=16).queries < 128
 
 
-def test_a_forced_tile_is_what_runs(device, inputs, monkeypatch):
+def test_a_configuration_in_place_of_a_variant_is_what_runs(device, inputs):
     tile = Tile(4, 2, 4, 16, 2, 4, True)
-    monkeypatch.setattr(attention_module, "choose_tile", lambda *_, **__: tile)
-    shader, params, workgroups, _ = attention_plan(device, *inputs, variant="tiled")
+    shader, params, workgroups, _ = attention_plan(device, *inputs, variant=Config("tiled", tile))
     assert shader.constants["BQ"] == 8
     assert params["tiles"] == 1
     assert workgroups == (2 * 4, 1, 1)

@@ -134,17 +134,16 @@ def test_the_default_port_gives_way_when_it_is_taken(site, monkeypatch):
             assert server.server_address[1] != port
 
 
-def test_dist_holds_exactly_what_belongs_there(tmp_path, monkeypatch):
+def test_dist_holds_exactly_what_belongs_there(tmp_path):
     dist = tmp_path / "dist"
-    monkeypatch.setattr(build, "DIST", dist)
     old = dist / "assets" / "old-1234.js"
     old.parent.mkdir(parents=True)
     old.write_text("old")
     page = tmp_path / "page.html"
     page.write_text("one")
-    build.put_in_place({"index.html": page})
+    build.put_in_place({"index.html": page}, dist)
     assert [path.name for path in dist.rglob("*")] == ["index.html"]
     page.unlink()
     page.write_text("two, longer")
-    build.put_in_place({"index.html": page})
+    build.put_in_place({"index.html": page}, dist)
     assert (dist / "index.html").read_text() == "two, longer"

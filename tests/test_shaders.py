@@ -18,11 +18,11 @@ import pytest
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu import shader as shader_module
-from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
+from py_attn.gpu.queue import Queue
 from py_attn.gpu.shader import Binding, render, shader_folder
-from py_attn.kernels.attention import forward as attention_module
 from py_attn.kernels.attention import tiles as _tiles
+from py_attn.kernels.attention.config import Config
 from py_attn.kernels.attention.weights import attention_scores
 from py_attn.kernels.copy import contiguous, join
 from tests import shader_calls
@@ -107,13 +107,13 @@ def every_tile():
 def render_everything():
     """Shaders by a name that is unique."""
     found = {}
-    dispatch = Device.dispatch
+    add = Queue.add
 
-    def collecting(device, shader, *rest):
+    def collecting(queue, shader, *rest, **keywords):
         found.setdefault(shader.wgsl, shader)
-        dispatch(device, shader, *rest)
+        add(queue, shader, *rest, **keywords)
 
-    with mock.patch.object(Device, "dispatch", collecting):
+    with mock.patch.object(Queue, "add", collecting):
         for number, adapter in enumerate(ADAPTERS.values()):
             device = device_on(RecordingBridge(**adapter))
             variants = ["naive", "rows", "tiled"] + ["subgroup"] * (device.info.subgroup_min_size >= 4)
@@ -132,8 +132,8 @@ def render_everything():
                 calls(device)
         cut_attention(device)
         for tile in dict.fromkeys(every_tile()):
-            with mock.patch.object(attention_module, "choose_tile", return_value=tile):
-                attention_shaders(device, "tiled" if tile.tx == 8 else "subgroup", mask="bool", lengths=True)
+            config = Config("tiled" if tile.tx == 8 else "subgroup", tile)
+            attention_shaders(device, config, mask="bool", lengths=True)
     return {f"{n} {shader.label}": shader for n, shader in enumerate(found.values())}
 
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from py_attn.errors import DeviceLostError
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu.dtypes import DTYPES, round_to
 from tests.recording_bridge import RecordingBridge
@@ -224,7 +225,7 @@ def test_tensors_of_a_lost_device_say_so(device, bridge):
     empty = device.tensor(np.zeros(0))
     bridge.reason = "destroyed: by a test"
     for attempt in (lambda: back(tensor), lambda: back(empty), lambda: tensor[0]):
-        with pytest.raises(gpu_device.DeviceLostError, match="by a test"):
+        with pytest.raises(DeviceLostError, match="by a test"):
             attempt()
     tensor.destroy()
     assert bridge.of("destroy_buffer") == []

@@ -142,16 +142,16 @@ def test_time_is_left_for_the_static_choice_to_be_measured_again():
         now += record()
         return 100.0 if to_beat is None else 50.0
 
-    def goes_on(seconds):
+    def has_time(seconds):
         left_for.append(seconds)
         return True
 
-    ways = {"static": lambda: 1.0, "slow to make": lambda: 3.0, "other": lambda: 2.0}
+    candidates = {"static": lambda: 1.0, "slow to make": lambda: 3.0, "other": lambda: 2.0}
     with (
         mock.patch.object(tuning.time, "monotonic", side_effect=lambda: now),
         mock.patch.object(device.tuner, "_time", time),
     ):
-        run(device.tuner._measure_class("class", ways, goes_on))
+        run(device.tuner._measure_bucket("bucket", candidates, has_time))
     assert left_for == [0.0, 1.0 + 1.0, 3.0 + 1.0]
     assert now == 1.0 + 3.0 + 2.0 + 1.0
 

@@ -10,12 +10,13 @@ import pytest
 from py_attn import reference
 from py_attn.colormaps import table
 from py_attn.viewer import Viewer
-from py_attn.viewer.engines import ReferenceEngine, Style, row_step
-from py_attn.viewer.gpu_engine import GPUEngine
-from py_attn.viewer.measure import compare, rows_of, sampled_rows
-from py_attn.viewer.pooling import pool
-from py_attn.viewer.source import Masking
-from py_attn.viewer.synthetic import MASKS, synthetic
+from py_attn.viewer.engines.engine import Style, Window, row_step
+from py_attn.viewer.engines.gpu import GPUEngine
+from py_attn.viewer.engines.host import ReferenceEngine
+from py_attn.viewer.engines.pooling import pool
+from py_attn.viewer.panels.accuracy import compare, rows_of, sampled_rows
+from py_attn.viewer.sources.source import Masking
+from py_attn.viewer.sources.synthetic import MASKS, synthetic
 
 SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 SMALL = {"length": 20, "heads": 4, "kv_heads": 2, "head_dim": 8}
@@ -53,9 +54,8 @@ def test_the_sample_opens_with_its_tokens(viewer):
 def test_masks_written_out_agree_with_the_keywords(mask, window):
     source = synthetic(**SMALL, mask=mask, window=window, softcap=5.0)
     engine = ReferenceEngine()
-    rows = asyncio.run(
-        engine.weights(source.layers[0], source.masking, [0, 3], slice(4, 17), slice(0, source.length))
-    )
+    window = Window([0, 3], slice(4, 17), slice(0, source.length))
+    rows = asyncio.run(engine.weights(source.layers[0], source.masking, window))
     np.testing.assert_allclose(rows, exact_weights(source)[[0, 3], 4:17], atol=2e-6)
 
 

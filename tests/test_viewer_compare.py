@@ -9,10 +9,9 @@ import pytest
 import py_attn as pa
 from py_attn import reference, turboquant_reference
 from py_attn.viewer import Viewer
-from py_attn.viewer.caches import DTYPES
-from py_attn.viewer.gpu_engine import GPUEngine
-from py_attn.viewer.measure import errors
-from py_attn.viewer.operations import OPERATIONS, first_positions
+from py_attn.viewer.panels.accuracy import errors
+from py_attn.viewer.panels.caches import DTYPES
+from py_attn.viewer.panels.operations import OPERATIONS, first_positions
 
 SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 SHAPE = {"length": 40, "heads": 4, "kv_heads": 2, "head_dim": 16}
@@ -32,7 +31,7 @@ def viewer():
 @pytest.fixture
 def on_gpu(device):
     made = Viewer()
-    made.device, made.engine = device, GPUEngine(device)
+    made.use(device)
     call(made, "open_synthetic", **SHAPE, mask="causal", softcap=5.0)
     return made
 

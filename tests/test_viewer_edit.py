@@ -1,6 +1,7 @@
 """What a visitor's score_mod does to the maps, and maps of gradients."""
 
 import asyncio
+import sys
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from py_attn import reference
 from py_attn.colormaps import legend, paint_signed, signed_table, table
 from py_attn.viewer import Viewer
-from py_attn.viewer.gpu_engine import GPUEngine
-from py_attn.viewer.measure import rows_of
-from py_attn.viewer.mods import compile_mods
+from py_attn.viewer.panels.accuracy import rows_of
+from py_attn.viewer.sources.limit import STEP, NotFinishedError, compile_with_steps
+from py_attn.viewer.sources.mods import compile_mods
 
 SHAPE = {"length": 24, "heads": 4, "kv_heads": 2, "head_dim": 8}
 ALIBI = """
@@ -38,7 +39,7 @@ def viewer():
 @pytest.fixture
 def on_gpu(device):
     made = Viewer()
-    made.device, made.engine = device, GPUEngine(device)
+    made.use(device)
     call(made, "open_synthetic", **SHAPE, mask="padding")
     return made
 
@@ -88,7 +89,7 @@ def test_what_is_opened_meanwhile_is_edited_instead(viewer):
 
     async def busy(*arguments):
         viewer.engine.weights = weights
-        await viewer.open_synthetic(**{**SHAPE, "length": 9})
+        await viewer.call("open_synthetic", {**SHAPE, "length": 9})
         return await weights(*arguments)
 
     viewer.engine.weights = busy
@@ -199,10 +200,133 @@ def test_decoding_with_an_edit_makes_no_shader_anew_at_every_step(on_gpu, bridge
     call(on_gpu, "edit", text=ALIBI)
     call(on_gpu, "decode_open", layer=0, capacity=24)
     call(on_gpu, "decode_step", position=4, head=1)
-    pipelines = len(on_gpu.device._pipelines)
+    pipelines = len(on_gpu.device.queue.pipelines)
     call(on_gpu, "decode_step", position=5, head=1)
     call(on_gpu, "decode_step", position=6, head=1)
-    assert len(on_gpu.device._pipelines) == pipelines
+    assert len(on_gpu.device.queue.pipelines) == pipelines
+
+
+# text that does not end
+
+SCORE = "def score_mod(score, b, h, q_idx, kv_idx):\n"
+SWALLOWING = """\
+    while True:
+        try:
+            while True:
+                score = score
+        except BaseException:
+            pass
+"""
+ENDLESS = {
+    "top level": ("import itertools\nwhile True:\n    pass", 2),
+    "while": (SCORE + "    while True: pass", 2),
+    "for": ("import itertools\n" + SCORE + "    for _ in itertools.count():\n        pass", 3),
+    "comprehension": ("import itertools\n" + SCORE + "    return [0 for _ in itertools.count() if False]", 3),
+    "generator": (SCORE + "    def numbers():\n        while True:\n            yield 1\n    return sum(numbers())", 3),
+    "generator expression": ("import itertools\n" + SCORE + "    return sum(0 for _ in itertools.repeat(1))", 3),
+    "nested function": (SCORE + "    def inner():\n        while True:\n            pass\n    return inner()", 3),
+    "lambda": ("import itertools\n" + SCORE + "    return max(map(lambda n: 0, itertools.count()))", 3),
+    "class": ("class Endless:\n    def __next__(self): return 0\n    def __iter__(self): return self\nsum(Endless())", 2),
+    "swallowed": (SCORE + SWALLOWING, 4),
+    "swallowed once": (SCORE + "    try:\n        while True: pass\n    except BaseException:\n        return score", 3),
+    "swallowed in finally": (
+        SCORE + "    def inner():\n        try:\n            while True: pass\n        finally:\n            return 1\n"
+        "    while True: inner()", 4,
+    ),
+    "recursion that catches": (
+        "def f():\n    try:\n        f()\n    except BaseException:\n        f()\n" + SCORE + "    f()", None,
+    ),
+    "mask_mod": ("def mask_mod(b, h, q_idx, kv_idx):\n    while True: pass", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line"), ENDLESS.values(), ids=ENDLESS)
+def test_text_that_does_not_end_is_ended(viewer, text, line):
+    call(viewer, "edit", text=ALIBI)
+    viewer.limit_seconds = 0.01
+    answer = call(viewer, "edit", text=text)
+    message = answer["error"]["message"]
+    assert "did not finish within 0.01 seconds" in message
+    what = "mask_mod" if "mask_mod" in text else "score_mod" if "score_mod" in text else "The text"
+    assert message.startswith(what)
+    assert "a mask_mod is called once" in message if what == "mask_mod" else "must" in message
+    assert answer["error"]["finished"] is False
+    assert line is None or answer["error"]["line"] == line
+    assert answer["edited"] == ["score_mod", "mask_mod"]  # the maps stay as they were
+    assert call(viewer, "edit", text=ALIBI)["error"] is None
+
+
+def test_recursion_and_memory_are_said_in_plain_words(viewer):
+    for text, message in (
+        (SCORE + "    return score_mod(score, b, h, q_idx, kv_idx)", "score_mod calls itself too often"),
+        (SCORE + "    for _ in range(100_000): score = score + 1\n    return score", "nested too deeply"),
+        ("'a' * 10**18", "The text needs more memory than there is (MemoryError)"),
+        ("np.ones(10**18)", "The text needs more memory than there is (Unable to allocate"),
+    ):
+        answer = call(viewer, "edit", text=text)
+        assert message in answer["error"]["message"]
+        assert answer["error"]["finished"]
+
+
+def test_the_limit_spares_what_takes_few_steps_however_slow(viewer):
+    viewer.limit_seconds = 0
+    slow = "import time\ntime.sleep(0.02)\n" + ALIBI + "    \nfor _ in range(50): pass\n"
+    assert call(viewer, "edit", text=slow)["error"] is None
+    assert not call(viewer, "edit", text="for _ in range(100): pass")["error"]["finished"]
+
+
+def test_later_calls_of_a_function_are_limited_too(viewer):
+    text = "calls = []\n" + SCORE + "    calls.append(0)\n    while len(calls) > 2: pass\n    return score"
+    viewer.limit_seconds = 0.01
+    assert call(viewer, "edit", text=text)["error"] is None
+    with pytest.raises(NotFinishedError, match=r"score_mod did not finish within 0\.01 seconds"):
+        for query in range(3):
+            call(viewer, "row", layer=0, head=0, query=query)
+
+
+def test_text_that_does_not_end_at_the_next_source_is_not_run_again(viewer):
+    text = "def count():\n    while length != 24: pass\ncount()\n" + ALIBI
+    assert call(viewer, "edit", text=text)["error"] is None
+    viewer.limit_seconds = 0.01
+    opened = call(viewer, "open_synthetic", **{**SHAPE, "length": 9})
+    assert opened["edited"] == []
+    assert (opened["editError"]["line"], opened["editError"]["finished"]) == (2, False)
+    again = call(viewer, "open_synthetic", **{**SHAPE, "length": 9})
+    assert (again["edited"], again["editError"]) == ([], None)
+
+
+def test_trace_functions_go_on_as_they_were(viewer):
+    seen = []
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename == "<score_mod>":
+            seen.append((event, frame.f_lineno))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        viewer.limit_seconds = 0.01
+        ended = call(viewer, "edit", text=SCORE + "    while True: pass")
+        assert sys.gettrace() is trace
+        call(viewer, "edit", text=SCORE + "    return 2 * score")
+        assert sys.gettrace() is trace
+    finally:
+        sys.settrace(before)
+    assert not ended["error"]["finished"]
+    assert seen[-1] == ("return", 2)
+
+
+def test_the_text_means_what_it_meant_without_steps():
+    space = {STEP: lambda: None}
+    text = """
+def f(n):
+    "A docstring."
+    return [a * b for a in range(n) if a % 2 for b in range(a)]
+found = f(6), (lambda x: x)(0), {k: v for k, v in zip("ab", (1, 2))}, f.__doc__
+"""
+    exec(compile_with_steps(text, "text"), space)
+    assert space["found"] == ([0, 0, 3, 6, 0, 5, 10, 15, 20], 0, {"a": 1, "b": 2}, "A docstring.")
 
 
 # gradients

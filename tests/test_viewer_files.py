@@ -9,7 +9,7 @@ import pytest
 
 from py_attn import reference
 from py_attn.viewer import Viewer
-from py_attn.viewer.files import FileViewer, read_source
+from py_attn.viewer.sources.files import read_source
 
 SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 RNG = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_options_come_as_numbers_and_masks_as_arrays():
 
 
 def test_a_file_s_viewer_shows_weights_and_then_queries():
-    viewer = FileViewer(Viewer())
+    viewer = Viewer().beside()
     weights = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
     opened = call(viewer, "open_file", data=npz(weights=weights, tokens=np.array([b"a", b"b", b"c", b"d"])))
     assert (opened["kind"], opened["engine"], opened["tokens"]) == ("weights", "given", list("abcd"))
@@ -77,7 +77,7 @@ def test_a_file_s_viewer_shows_weights_and_then_queries():
         (npz(a=np.ones(3)), r"array 'query' is missing.*the file has \['a'\]"),
         (npz(query=np.ones((5, 4))), r"array 'key' is missing"),
         (npz(query=np.ones((5, 4)), key=np.ones((6, 4))), r"key: expected \[1, 1, 1, 5, 4\]"),
-        (npz(**qk(5, 4), tokens=np.array(["a"])), r"tokens: expected 5, one a position, got 1"),
+        (npz(**qk(5, 4), tokens=np.array(["a"])), r"tokens: expected 5, one per position, got 1"),
         (npz(**qk(5, 4), tokens=np.arange(5)), r"tokens: expected texts \[S\], got int64 \[5\]"),
         (npz(query=np.full((5, 4), np.nan), key=np.ones((5, 4))), r"query: expected finite numbers, got NaN"),
         (npz(**qk(0, 4)), r"expected 1 to 32,768 tokens, got 0"),

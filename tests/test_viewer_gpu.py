@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from py_attn.errors import DeviceLostError
+from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
-from py_attn.viewer.gpu_engine import GPUEngine
+from tests.recording_bridge import RecordingBridge
 
 SHAPE = {"length": 40, "heads": 4, "kv_heads": 2, "head_dim": 16}
 
@@ -19,8 +20,7 @@ def call(viewer, method, **payload):
 @pytest.fixture
 def viewer(device):
     made = Viewer()
-    made.device = device
-    made.engine = GPUEngine(device)
+    made.use(device)
     call(made, "open_synthetic", **SHAPE, mask="alibi", window=9, softcap=4.0)
     return made
 
@@ -64,6 +64,20 @@ def test_measuring_compiles_and_uploads_anew_each_time(viewer, bridge):
         call(viewer, "measure", layer=0, variant="naive", repeats=0)
     with pytest.raises(ValueError, match="variant: expected"):
         call(viewer, "measure", layer=0, variant="fastest", repeats=1)
+
+
+def test_all_dispatches_of_a_call_are_timed_together():
+    """Where tiles are cut, another kernel joins them after the attention kernel."""
+    room = {"maxComputeWorkgroupStorageSize": 48 << 10}
+    bridge = RecordingBridge(software=False, subgroup_size=32, features=("subgroup_id",), **room)
+    viewer = Viewer(lambda: request_device(bridge))
+    call(viewer, "connect")
+    call(viewer, "open_synthetic", length=2000, heads=12, kv_heads=12, head_dim=128, mask="none")
+    answer = call(viewer, "measure", layer=0, variant="subgroup", repeats=1)
+    assert labels(bridge) == ["attention", "attention_join"]
+    assert (answer["variant"], answer["kernel"]) == ("subgroup", "attention, one of 2 dispatches")
+    assert "fn main" in answer["wgsl"]
+    assert answer["parts"]["dispatch"]["median"] >= 20  # the bridge says 10 µs or more for each
 
 
 def test_a_lost_device_is_an_exception_of_its_own(viewer, device):

@@ -1,4 +1,4 @@
-"""The notebook widget without a notebook: its messages by hand, a fake page behind them."""
+"""The notebook widget without a notebook: a fake front end, and a fake page behind it."""
 
 import asyncio
 import json
@@ -11,70 +11,28 @@ import pytest
 import traitlets
 
 import py_attn as pa
-from py_attn.gpu import bridge_remote
-from py_attn.gpu.wire import unpack
-from py_attn.widget import AttentionView, _pages, view
+from py_attn.remote import session
+from py_attn.remote.host import Host
+from py_attn.remote.session import Session
+from py_attn.widget import AttentionView
 from tests.fake_page import FakePage
+from tests.front_end import FrontEnd
 
-#: What a device keeps as long as it lives: a colour table and a list of heads.
+#: Bytes that a device keeps as long as it lives: a colour table and a list of heads.
 COLOR_TABLE = 1040
 
 RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _fresh_pages(monkeypatch):
-    """No page of another test."""
-    pages = _pages.Pages()
-    monkeypatch.setattr(_pages, "pages", pages)
-    monkeypatch.setattr(view, "pages", pages)
-    monkeypatch.setattr(bridge_remote, "_provider", None)
+def own_session(monkeypatch):
+    """Without the views and pages of other tests."""
+    monkeypatch.setattr(session, "current", Session())
+    return session.current
 
 
 def arrays(*shape, count=3):
     return [RNG.standard_normal(shape).astype(np.float32) for _ in range(count)]
-
-
-class FrontEnd:
-    """What a page's front end does with one view."""
-
-    def __init__(self, shown, gpu=None, name="page"):
-        self.view, self.name, self.calls = shown, name, 0
-        self.gpu = gpu or FakePage(name)
-        self.gpu.answer = self.to_kernel
-        self.answers = {}
-        self.kinds = []
-        shown.send = self.take
-
-    def to_kernel(self, message, buffers=()):
-        self.view._on_message(self.view, {**message, "page": self.name}, list(buffers))
-
-    def take(self, message, buffers=None):
-        self.kinds.append(message["kind"])
-        if message.get("page", self.name) != self.name:
-            return
-        if message["kind"] == "answer":
-            self.answers[message["id"]] = (json.loads(json.dumps(message)), [bytes(b) for b in buffers or []])
-        elif message["kind"] in ("bridge", "ping"):
-            self.gpu.take(message, buffers or [])
-
-    async def hello(self, **what):
-        self.to_kernel({"kind": "hello", "webgpu": True, "reason": "", **what})
-        self.to_kernel({"kind": "views", "count": 1})
-        await asyncio.sleep(0)
-
-    async def call(self, method, **payload):
-        self.calls += 1
-        number = self.calls
-        self.to_kernel({"kind": "call", "id": number, "method": method, "payload": payload})
-        for _ in range(1000):
-            await asyncio.sleep(0.001)
-            if number in self.answers:
-                message, buffers = self.answers.pop(number)
-                if "error" in message:
-                    raise RuntimeError("{type}: {message}".format(**message["error"]))
-                return unpack(message["result"], buffers)
-        raise AssertionError(f"{method} was not answered")
 
 
 def test_a_view_computes_on_the_page_that_shows_it():
@@ -204,14 +162,14 @@ def test_a_kernel_without_a_view_says_what_to_do():
     asyncio.run(main())
 
 
-def test_a_device_is_waited_for_until_the_view_is_there(monkeypatch):
-    monkeypatch.setattr(_pages, "SHOWN_SECONDS", 0.02)
+def test_a_device_is_waited_for_until_the_view_is_there(own_session):
+    own_session.shown_seconds = 0.02
 
     async def main():
         shown = AttentionView(*arrays(8, 4))
         with pytest.raises(pa.WebGPUUnavailableError, match="no view is shown"):
             await pa.request_device()
-        monkeypatch.setattr(_pages, "SHOWN_SECONDS", 5)
+        own_session.shown_seconds = 5
         asking = asyncio.create_task(pa.request_device())
         await asyncio.sleep(0.01)
         await FrontEnd(shown).hello()
@@ -220,9 +178,19 @@ def test_a_device_is_waited_for_until_the_view_is_there(monkeypatch):
     asyncio.run(main())
 
 
+class Cell(Host):
+    """One cell that runs again and again."""
+
+    runs = 0
+
+    def running_cell(self):
+        self.runs += 1
+        return "cell", str(self.runs)
+
+
 def test_a_cell_that_runs_again_closes_what_it_had_shown(monkeypatch):
-    runs = iter(range(1000))
-    monkeypatch.setattr(view._host, "running_cell", lambda: ("cell", str(next(runs))))
+    own_session = Session(Cell())
+    monkeypatch.setattr(session, "current", own_session)
 
     async def main():
         gpu, made = FakePage(), []
@@ -237,17 +205,17 @@ def test_a_cell_that_runs_again_closes_what_it_had_shown(monkeypatch):
                 # the notebook takes the old output away
                 made[-2]._on_message(None, {"kind": "views", "page": "page", "count": 0}, [])
             await asyncio.sleep(0.01)
-        assert [shown._closed for shown in made] == [True] * 49 + [False]
+        assert [shown._link.closed for shown in made] == [True] * 49 + [False]
         device = await pa.request_device()
         assert not device.lost
         made[-1]._viewer.release()
         assert device.memory_allocated() <= COLOR_TABLE
-        assert len(view._of_cell["cell"]) == 1
+        assert own_session.links == [made[-1]._link]
 
     asyncio.run(main())
 
 
-def test_a_view_whose_connection_the_host_closed_goes_with_the_next():
+def test_a_view_whose_connection_the_host_closed_goes_with_the_next(own_session):
     async def main():
         gpu = FakePage()
         first = AttentionView(*arrays(8, 4))
@@ -257,10 +225,10 @@ def test_a_view_whose_connection_the_host_closed_goes_with_the_next():
         first.comm._closed = True  # as marimo's say it
         second = AttentionView(*arrays(8, 4))
         await FrontEnd(second, gpu).hello()
-        assert first._closed
+        assert first._link.closed
         assert first.comm is None
         assert not (await pa.request_device()).lost
-        assert "" not in view._of_cell
+        assert own_session.links == [second._link]
 
     asyncio.run(main())
 
@@ -388,7 +356,7 @@ def test_live_maps_are_exported_without_a_browser_too():
 def test_a_still_is_there_from_the_start():
     shown = AttentionView(*arrays(2, 12, 8), title="a <b>")
     assert pixels(shown.still).shape == (12, 12, 3)
-    bundle = shown._still_bundle()
+    bundle = shown._stills.bundle()
     assert f'id="{shown.still_id}"' in bundle["text/html"]
     assert "a &lt;b&gt;: Layer 1 of 1, head 1 of 2; 12 tokens. A still" in bundle["text/html"]
 

@@ -1,62 +1,48 @@
-"""The device: what is made on it, and the queue of recorded work."""
+"""The device: tensors are made on it, and calls of kernels run on it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from py_attn.arguments import check_int, check_real
-from py_attn.errors import DeviceLostError, WebGPUUnavailableError
-from py_attn.gpu.bridge import AdapterInfo, Bridge, BridgeError, DeviceBridge, Progress, RawTiming
+from py_attn.errors import WebGPUUnavailableError
+from py_attn.gpu import binding
+from py_attn.gpu.binding import BoundBuffer
+from py_attn.gpu.bridge import AdapterInfo, Bridge, DeviceBridge, Progress
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
+from py_attn.gpu.kernel import NewTensor, Plan, PlanCache
 from py_attn.gpu.memory import Memory
-from py_attn.gpu.pipelines import Pipelines
-from py_attn.gpu.program import BoundBuffer, Dispatch, Program, Recorder
+from py_attn.gpu.program import Program
+from py_attn.gpu.queue import Queue
 from py_attn.gpu.shader import Shader
-from py_attn.gpu.tensor import Storage, Tensor, byte_span, contiguous_strides
+from py_attn.gpu.tensor import Storage, Tensor, contiguous_strides
 from py_attn.gpu.timing import Timer
-from py_attn.gpu.tuning import Measured, Tuner, split_errors
-
-# Recorded work is sent on in batches: the first dispatch alone, so that an idle GPU starts at once, then
-# twice as many each time up to this many, so that a dispatch costs little and the GPU is not kept waiting.
-_MOST_DISPATCHES = 16
-# So many forms of calls are known at a time; a sequence that grows has a new one at every step.
-_MOST_FORMS = 512
+from py_attn.gpu.tuning import Measured, Tuner
 
 _default: Device | None = None
 
 
-async def request_device(bridge: Bridge | None = None) -> Device:
-    """Ask the browser for a device; it also becomes :func:`default_device`.
-
-    Parameters
-    ----------
-    bridge : Bridge, optional
-        Where to ask; in Pyodide the page's own bridge is found by itself, in a notebook the browser
-        page that shows a view (:class:`py_attn.widget.AttentionView`), whose device all share.
+async def request_device(bridge: Bridge) -> Device:
+    """Request a device from ``bridge``; it also becomes :func:`default_device`.
 
     Raises
     ------
     WebGPUUnavailableError
         Saying why there is no WebGPU and what to do.
     """
-    global _default
-    if bridge is None:
-        try:
-            from py_attn.gpu.bridge_pyodide import PyodideBridge
-        except ImportError:
-            from py_attn.gpu.bridge_remote import shared_device
-
-            _default = await shared_device()
-            return _default
-        bridge = PyodideBridge()
     device = Device(await bridge.request_device(), bridge)
     await device.tuner.load()
+    return make_default(device)
+
+
+def make_default(device: Device) -> Device:
+    """Make ``device`` the one that :func:`default_device` returns."""
+    global _default
     _default = device
     return device
 
@@ -86,37 +72,46 @@ class Device:
     Attributes
     ----------
     info : AdapterInfo
+    queue : Queue
+        Recorded work, programs and timers.
+    plans : PlanCache
+        The plans of earlier calls, for all kernels.
+    tuner : Tuner
     poison_outputs : bool
         Fill every new output with NaN before its kernel runs, so that an element nobody writes shows.
-    autotune : bool
-        Whether kernels that have a choice of tiles go by what :meth:`tune` measured on this adapter, and
-        whether new classes of shapes are measured while nothing else happens: two seconds in all, not on
-        software adapters. False: by the static table alone.
-    calls : int
-        Dispatches made so far.
     """
 
     def __init__(self, raw: DeviceBridge, bridge: Bridge) -> None:
         self.info: AdapterInfo = raw.info
         self.poison_outputs = False
-        self.autotune = True
-        self.calls = 0
-        self.tuner = Tuner(self, bridge)
         self._bridge = raw
         self._assets = bridge
-        self._pending = Recorder()
-        self._recording: Recorder | None = None
-        self._timer: Timer | None = None
-        self._batch = 1
         self._memory = Memory(raw)
-        self._pipelines = Pipelines(raw)
+        self.queue = Queue(raw, self._memory)
+        self.plans = PlanCache()
+        self.tuner = Tuner(self.queue, bridge)
         self._cached: dict[Hashable, Tensor] = {}
-        self._known: dict[Hashable, Any] = {}
-        # Errors that were seen while somebody else waited for theirs.
-        self._unseen: list[BridgeError] = []
 
     def __repr__(self) -> str:
         return f"Device({self.info}{', lost' if self.lost else ''})"
+
+    @property
+    def autotune(self) -> bool:
+        """Whether kernels that have a choice of tiles go by what :meth:`tune` measured on this adapter.
+
+        New shape buckets are then measured in idle time, for two seconds in all, not on software adapters.
+        False: by the static table alone.
+        """
+        return self.tuner.enabled
+
+    @autotune.setter
+    def autotune(self, enabled: bool) -> None:
+        self.tuner.enabled = enabled
+
+    @property
+    def calls(self) -> int:
+        """Dispatches made so far."""
+        return self.queue.recorded
 
     # memory
 
@@ -148,7 +143,7 @@ class Device:
         result = Tensor(storage, kind, carried.shape, contiguous_strides(carried.shape))
         if carried.nbytes:
             try:
-                self._write(storage.handle, carried.reshape(-1).view(np.uint8))
+                self.queue.write(storage.handle, carried.reshape(-1).view(np.uint8))
             except BaseException:
                 storage.free()
                 raise
@@ -175,87 +170,68 @@ class Device:
         total = math.prod(padded)
         storage = Storage(self, *self._memory.take(total * kind.itemsize, "tensor"))
         if self.poison_outputs and total:
-            self._write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
+            self.queue.write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
         return Tensor(storage, kind, sizes, strides)
 
-    def cached(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, key: Hashable, make: Callable[[], object]) -> Tensor:
         """A small constant tensor (a colour table, a list of heads) that lives as long as the device."""
-        if key not in self._cached:
-            self._cached[key] = make()
-        return self._cached[key]
-
-    def known(self, form: Hashable) -> Any:
-        """What :meth:`remember` was given for calls of this form, or None."""
-        return self._known.get(form)
-
-    def remember(self, form: Hashable, checked: object) -> None:
-        """Keep what was found out about all calls of a form; it must not hold on to any tensor."""
-        if len(self._known) >= _MOST_FORMS:
-            self._known.clear()
-        self._known[form] = checked
+        found = self._cached.get(key)
+        if found is None:
+            found = self._cached[key] = self.tensor(make())
+        return found
 
     def memory_allocated(self) -> int:
         """Bytes in the buffers of live tensors."""
         return self._memory.allocated
 
-    def _release(self, storage: Storage) -> None:
-        self._memory.give_back(storage.handle, storage.nbytes)
-        if not self._pending.dispatches:
-            self._memory.destroy_doomed()
-
-    def _write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
-        # A write takes effect at once, so what was recorded before must be on its way.
-        self.flush()
-        self._memory.write(handle, data)
-
-    async def _read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        self.flush()
-        size = min(out.size, storage.nbytes - offset)
-        try:
-            await self._bridge.read_buffer(storage.handle, offset, out[:size])
-        finally:
-            await self._raise_errors()
-
     # work
 
-    def bind(self, tensor: Tensor, name: str) -> BoundBuffer:
-        """How a kernel's binding sees ``tensor``: the whole buffer, or the part that the view spans.
+    def run(self, plan: Plan, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Record a plan's launches on the tensors of one call.
+
+        Parameters
+        ----------
+        plan : Plan
+        given : mapping
+            The call's tensors by the names that the plan uses; others are passed over.
+
+        Returns
+        -------
+        dict
+            ``given`` with the tensors that the plan made.
 
         Raises
         ------
         ValueError
-            When the view spans more than a binding may hold.
+            When a tensor was destroyed or is of another device, or would be read while it is written.
+        DeviceLostError
+            When the device is gone.
         """
-        # Whether the device is still there is asked once a dispatch, not for each of its buffers.
-        storage = tensor._storage if tensor.lives_on(self) else tensor.storage(name)
-        allowed = self.info.limits["maxStorageBufferBindingSize"]
-        if storage.nbytes <= allowed:
-            return BoundBuffer(storage, 0, storage.nbytes, tensor.offset)
-        align = self.info.limits["minStorageBufferOffsetAlignment"]
-        first, last = byte_span(tensor) if tensor.size else (0, 4)
-        begin = first // align * align
-        size = -(-(last - begin) // 16) * 16
-        if size > allowed:
-            raise ValueError(
-                f"{name}: the view spans {size:,} bytes, this device binds {allowed:,} at most "
-                "(maxStorageBufferBindingSize); pass it in parts"
+        tensors = dict(given)
+        for name, tensor in tensors.items():
+            if not tensor.lives_on(self):
+                tensor.storage(name)
+                raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {self}")
+        run = self.queue.begin_run()
+        for constant in plan.constants:
+            tensors[constant.name] = self.cached(constant.key, constant.make)
+        for new in plan.makes:
+            tensors[new.name] = self._make(new)
+        limits = self.info.limits
+        for number, launch in enumerate(plan.launches):
+            buffers = [binding.bind(tensors[name], name, limits) for name in launch.tensors]
+            self.queue.add(
+                launch.shader, launch.params, buffers, launch.workgroups, run, is_main=number == plan.main
             )
-        size = min(size, storage.nbytes - begin)
-        return BoundBuffer(storage, begin, size, (first - begin) // tensor.kind.itemsize)
+        return tensors
 
-    def grid(self, workgroups: int, name: str) -> tuple[int, int, int]:
-        """Spread ``workgroups`` over x and y so that neither exceeds the device's limit.
-
-        A shader finds its number as ``workgroup_id.x + workgroup_id.y * num_workgroups.x`` and
-        leaves when that is past the last one.
-        """
-        limit = self.info.limits["maxComputeWorkgroupsPerDimension"]
-        if workgroups <= limit:
-            return workgroups, 1, 1
-        rows = -(-workgroups // limit)
-        if rows > limit:
-            raise ValueError(f"{name}: {workgroups:,} workgroups needed, this device allows {limit**2:,}")
-        return -(-workgroups // rows), rows, 1
+    def _make(self, new: NewTensor) -> Tensor:
+        if new.row_parts is None:
+            return self.empty(new.shape, new.dtype, pitch=new.pitch)
+        planes = self.empty((3, *new.shape), new.dtype)
+        planes.storage().row_parts = new.row_parts
+        lse: Tensor = planes[0]
+        return lse
 
     def dispatch(
         self,
@@ -264,7 +240,7 @@ class Device:
         buffers: Sequence[BoundBuffer],
         workgroups: tuple[int, int, int],
     ) -> None:
-        """Record one dispatch of ``shader``; buffers in the order of its bindings.
+        """Record one dispatch of a shader of your own; buffers in the order of its bindings.
 
         Raises
         ------
@@ -274,92 +250,50 @@ class Device:
         DeviceLostError
             When the device is gone.
         """
-        self.check_alive()
-        self.calls += 1
-        allowed = self.info.limits["maxStorageBuffersPerShaderStage"]
-        if len(buffers) > allowed:
-            raise ValueError(
-                f"{shader.label}: {len(buffers)} buffers needed, this device binds {allowed} at a time "
-                "(maxStorageBuffersPerShaderStage)"
-            )
-        pipeline, compiled = self._pipelines.find(shader)
-        if len({buffer.storage for buffer in buffers}) < len(buffers):
-            _check_aliases(shader, buffers)
-        recorder = self._recording or self._pending
-        recorder.add(Dispatch(shader, workgroups, pipeline, compiled), params, buffers)
-        if self._recording is None and (self._timer or len(self._pending.dispatches) >= self._batch):
-            self._batch = min(2 * self._batch, _MOST_DISPATCHES)
-            self.flush()
+        run = self.queue.begin_run()
+        binding.check_buffer_count(shader.label, len(buffers), self.info.limits)
+        self.queue.add(shader, params, buffers, workgroups, run)
+
+    def bind(self, tensor: Tensor, name: str) -> BoundBuffer:
+        """How a shader of your own sees ``tensor``: see :func:`py_attn.gpu.binding.bind`.
+
+        Raises
+        ------
+        ValueError
+            When the tensor was destroyed, or the view spans more than a binding may hold.
+        """
+        tensor.storage(name)
+        return binding.bind(tensor, name, self.info.limits)
+
+    def grid(self, workgroups: int, name: str) -> tuple[int, int, int]:
+        """Spread ``workgroups`` over x and y: see :func:`py_attn.gpu.binding.grid`."""
+        return binding.grid(workgroups, name, self.info.limits)
 
     def flush(self) -> None:
         """Send recorded work on to the GPU without waiting for it."""
-        recorder = self._pending
-        if recorder.dispatches:
-            self._pending = Recorder()
-            if not self.lost:
-                self._run(recorder)
-        self._memory.destroy_doomed()
-
-    def _run(self, recorder: Recorder) -> None:
-        if not self._timer:
-            self._bridge.run_program(recorder.words, recorder.params)
-            return
-        program = self._bridge.create_program(recorder.words)
-        self._submit(program, recorder)
-        self._bridge.destroy_program(program)
-
-    def _submit(self, program: int, recorder: Recorder) -> None:
-        if self._timer:
-            ticket = self._bridge.submit_timed(program, recorder.params)
-            self._timer._add(ticket, recorder.dispatches)
-        else:
-            self._bridge.submit_program(program, recorder.params)
+        self.queue.flush()
 
     @contextmanager
     def record(self) -> Iterator[Program]:
         """Record what is called inside into a :class:`Program` instead of running it."""
-        if self._recording is not None:
-            raise RuntimeError("record: a program is being recorded already")
-        self.check_alive()
-        self.flush()
-        recorder = self._recording = Recorder(keep=True)
-        program = Program(self, recorder)
-        try:
+        with self.queue.record() as program:
             yield program
-        finally:
-            self._recording = None
-        program._decode()
 
     @contextmanager
     def timer(self) -> Iterator[Timer]:
         """Time every dispatch made inside: ``with device.timer() as timer: …; await timer.results()``."""
-        if self._timer is not None:
-            raise RuntimeError("timer: dispatches are being timed already")
-        self.check_alive()
-        self.flush()
-        timer = self._timer = Timer(self)
-        try:
+        with self.queue.timer() as timer:
             yield timer
-            self.flush()
-        finally:
-            self._timer = None
 
     async def synchronize(self) -> None:
         """Wait until everything recorded so far is done, and raise what failed."""
-        self.check_alive()
-        self.flush()
-        await self._raise_errors()
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether calls go into a program at the moment."""
-        return self._recording is not None
+        await self.queue.synchronize()
 
     async def tune(self, seconds: float = 2.0) -> list[Measured]:
-        """Measure which tiles are the fastest for the classes of shapes that were called so far.
+        """Measure which tiles are the fastest for the shape buckets that were called so far.
 
-        Later calls of these classes go by it, on later visits too: the browser keeps what was measured
-        for this adapter. Classes that the time does not suffice for are left for the next time.
+        Later calls of these buckets go by it, on later visits too: the browser keeps what was measured
+        for this adapter. Buckets that the time does not suffice for are left for the next time.
 
         Parameters
         ----------
@@ -370,23 +304,9 @@ class Device:
         self.flush()
         return await self.tuner.tune(check_real("seconds", seconds))
 
-    async def time_apart(self, program: Program, leads: int = 0) -> tuple[RawTiming, list[BridgeError]]:
-        """Time ``program``, right behind ``leads`` runs of it, and give the errors it made.
-
-        Those of others are kept for who waits for them.
-        """
-        clock = await program._clock(leads)
-        mine, others = split_errors(program, await self._bridge.synchronize())
-        self._unseen += others
-        for error in mine:
-            if error.kind == "shader":
-                self._pipelines.forget(error)
-        return clock, mine
-
     def clear_pipelines(self) -> None:
         """Forget the compiled pipelines, so that the next call compiles again."""
-        self.flush()
-        self._pipelines.clear()
+        self.queue.clear_pipelines()
 
     async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
         """The bytes of a file of the site by its name in the manifest; see :class:`Bridge`."""
@@ -397,38 +317,16 @@ class Device:
     @property
     def lost(self) -> bool:
         """Whether the device is gone."""
-        return bool(self._bridge.lost())
+        return self.queue.lost
 
     def check_alive(self) -> None:
         """Raise :class:`DeviceLostError` when the device is gone."""
-        reason = self._bridge.lost()
-        if reason:
-            raise DeviceLostError(f"the device was lost ({reason}); request a new one and upload again")
+        self.queue.check_alive()
 
     def destroy(self) -> None:
         """Give the device up; its tensors cannot be used any more."""
         self.flush()
         self._bridge.destroy()
-
-    async def _raise_errors(self) -> None:
-        found = await self._bridge.synchronize()
-        # The GPU has nothing to do now.
-        self._batch = 1
-        errors, self._unseen = [*self._unseen, *found], []
-        if errors:
-            # What uses a broken pipeline fails too, and may be reported before it.
-            first = next((error for error in errors if error.kind == "shader"), errors[0])
-            raise self._pipelines.exception(first, len(errors) - 1)
-        self.check_alive()
-
-
-def _check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:
-    # That there are as many buffers as bindings is WebGPU's to check.
-    bound = list(zip(buffers, shader.bindings, strict=False))
-    written = {buffer.storage for buffer, binding in bound if binding.writes}
-    for buffer, binding in bound:
-        if not binding.writes and buffer.storage in written:
-            raise ValueError(f"{binding.name}: the tensor would be read while it is written; copy it first")
 
 
 __all__ = ["DType", "Device", "default_device", "request_device"]

@@ -6,30 +6,38 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from py_attn.gpu.binding import BoundBuffer
 from py_attn.gpu.bridge import PARAMS_ALIGNMENT, RawTiming
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage
 
 if TYPE_CHECKING:
-    from py_attn.gpu.device import Device
-
-
-class BoundBuffer(NamedTuple):
-    """A buffer as one dispatch sees it; ``first`` is the view's first element within the binding."""
-
-    storage: Storage
-    offset: int
-    size: int
-    first: int
+    from py_attn.gpu.queue import Queue
 
 
 class Dispatch(NamedTuple):
-    """What was recorded: the shader, its workgroup counts, and how its pipeline came to be."""
+    """What was recorded.
+
+    Attributes
+    ----------
+    shader : Shader
+    workgroups : (int, int, int)
+    pipeline : int
+        Handle of the compiled shader.
+    compiled : bool
+        Whether the pipeline was made for this dispatch.
+    run : int
+        Number of the plan's run that it belongs to; dispatches of one run follow each other.
+    is_main : bool
+        Whether timings call the run by this dispatch.
+    """
 
     shader: Shader
     workgroups: tuple[int, int, int]
     pipeline: int
     compiled: bool
+    run: int
+    is_main: bool
 
 
 class Recorder:
@@ -64,8 +72,8 @@ class Program:
     it is submitted.
     """
 
-    def __init__(self, device: Device, recorder: Recorder) -> None:
-        self._device = device
+    def __init__(self, queue: Queue, recorder: Recorder) -> None:
+        self._queue = queue
         self._recorder = recorder
         self._handle: int | None = None
 
@@ -92,7 +100,7 @@ class Program:
             When the device is gone.
         """
         if handle := self._ready():
-            self._device._submit(handle, self._recorder)
+            self._queue.submit(handle, self._recorder)
 
     async def time(self) -> RawTiming:
         """Run the recorded dispatches together and wait for them.
@@ -110,38 +118,44 @@ class Program:
         PyAttnError
             When one of them failed.
         """
-        clock = await self._clock()
-        await self._device._raise_errors()
-        return clock
+        timing = await self.time_after(0)
+        await self._queue.raise_errors()
+        return timing
 
-    async def _clock(self, leads: int = 0) -> RawTiming:
+    async def time_after(self, warmup_runs: int) -> RawTiming:
+        """Time it right after ``warmup_runs`` runs of it; errors are left for who waits for them.
+
+        Raises
+        ------
+        ValueError
+            When nothing was recorded, or a tensor it uses was destroyed.
+        """
         handle = self._ready()
         if not handle:
             raise ValueError("program: nothing was recorded that could be timed")
-        bridge = self._device._bridge
-        for _ in range(leads):
+        bridge = self._queue.bridge
+        for _ in range(warmup_runs):
             bridge.submit_program(handle, self._recorder.params)
-        (clock,) = await bridge.timings(bridge.submit_timed(handle, self._recorder.params, True))
-        return clock
+        (timing,) = await bridge.timings(bridge.submit_timed(handle, self._recorder.params, True))
+        return timing
 
     def _ready(self) -> int | None:
         """The far side's handle, once everything that was called before is on its way; None when empty."""
-        device = self._device
-        device.check_alive()
+        self._queue.check_alive()
         if any(not storage.alive for storage in self._recorder.storages.values()):
             raise ValueError("program: a tensor that it uses was destroyed")
-        device.flush()
-        self._decode()
+        self._queue.flush()
+        self.upload()
         return self._handle
 
-    def _decode(self) -> None:
+    def upload(self) -> None:
         """Hand the word stream over, once; from then on the far side holds on to the pipelines."""
-        if self._handle is None and self._recorder.dispatches and not self._device.lost:
-            self._handle = self._device._bridge.create_program(self._recorder.words)
+        if self._handle is None and self._recorder.dispatches and not self._queue.lost:
+            self._handle = self._queue.bridge.create_program(self._recorder.words)
 
     def destroy(self) -> None:
         """Forget the recorded dispatches and let go of their tensors."""
-        if self._handle is not None and not self._device.lost:
-            self._device._bridge.destroy_program(self._handle)
+        if self._handle is not None and not self._queue.lost:
+            self._queue.bridge.destroy_program(self._handle)
         self._handle = None
         self._recorder = Recorder()

@@ -48,7 +48,7 @@ class Storage:
     def free(self) -> None:
         if self.alive:
             self.alive = False
-            self.device._release(self)
+            self.device.queue.release(self)
 
     def __del__(self) -> None:
         if getattr(self, "alive", False):
@@ -111,9 +111,16 @@ class Tensor:
         return self.strides == contiguous_strides(self.shape)
 
     @property
-    def form(self) -> Hashable:
-        """All that is to be known of the tensor but for the buffer it lies in, and what that holds."""
-        return self.kind.name, self.shape, self.strides, self.offset, self._storage.nbytes
+    def description(self) -> Hashable:
+        """All that a plan depends on: everything but the buffer itself and what it holds."""
+        return (
+            self.kind.name,
+            self.shape,
+            self.strides,
+            self.offset,
+            self._storage.nbytes,
+            self._storage.row_parts,
+        )
 
     def lives_on(self, device: Device) -> bool:
         """Whether it is one of ``device`` and was not destroyed."""
@@ -242,7 +249,7 @@ class Tensor:
         first, last = byte_span(self)
         first = first // 4 * 4
         raw = np.empty(-(-(last - first) // 4) * 4, np.uint8)
-        await self.device._read(storage, first, raw)
+        await self.device.queue.read(storage, first, raw)
         elements = raw[: (raw.size // self.kind.itemsize) * self.kind.itemsize].view(self.kind.carrier)
         begin = self.offset - first // self.kind.itemsize
         strided = np.lib.stride_tricks.as_strided(

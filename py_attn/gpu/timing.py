@@ -1,7 +1,8 @@
-"""Clocks around dispatches."""
+"""Times of dispatches, and of all dispatches of a plan's run together."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 from py_attn.gpu.shader import Shader
 
 if TYPE_CHECKING:
-    from py_attn.gpu.device import Device
     from py_attn.gpu.program import Dispatch
+    from py_attn.gpu.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class DispatchTiming:
         Microseconds of wall time to make the pipeline; None when it was made before.
     workgroups : tuple of int
     shader : Shader
+    run : int
+        Number of the plan's run that it belongs to.
+    is_main : bool
+        Whether the run is called by this dispatch.
     """
 
     kernel: str
@@ -38,45 +43,110 @@ class DispatchTiming:
     compile_us: float | None
     workgroups: tuple[int, int, int]
     shader: Shader
+    run: int
+    is_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTiming:
+    """All dispatches of one run of a plan: what one call of a public function cost.
+
+    Attributes
+    ----------
+    dispatches : tuple of DispatchTiming
+        In order.
+    """
+
+    dispatches: tuple[DispatchTiming, ...]
+
+    @property
+    def main(self) -> DispatchTiming:
+        """The dispatch that the run is called by."""
+        return next((row for row in self.dispatches if row.is_main), self.dispatches[0])
+
+    @property
+    def kernel(self) -> str:
+        """The main shader's kernel."""
+        return self.main.kernel
+
+    @property
+    def variant(self) -> str:
+        """The main shader's variant."""
+        return self.main.variant
+
+    @property
+    def shader(self) -> Shader:
+        """The main shader."""
+        return self.main.shader
+
+    @property
+    def gpu_us(self) -> float | None:
+        """Microseconds of all dispatches by timestamp queries; None where there are none."""
+        times = [row.gpu_us for row in self.dispatches]
+        known = [time for time in times if time is not None]
+        return sum(known) if len(known) == len(times) else None
+
+    @property
+    def wall_us(self) -> float:
+        """Microseconds of all dispatches as JavaScript saw them."""
+        return sum(row.wall_us for row in self.dispatches)
+
+    @property
+    def compile_us(self) -> float | None:
+        """Microseconds of wall time to make the pipelines; None when all were made before."""
+        times = [row.compile_us for row in self.dispatches if row.compile_us is not None]
+        return sum(times) if times else None
 
 
 class Timer:
     """Collects the dispatches made inside ``with device.timer() as timer``."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
         self._submitted: list[tuple[int, Sequence[Dispatch]]] = []
 
-    def _add(self, ticket: int, dispatches: Sequence[Dispatch]) -> None:
+    def add(self, ticket: int, dispatches: Sequence[Dispatch]) -> None:
+        """Note dispatches that were submitted; their clocks come by the ticket."""
         self._submitted.append((ticket, tuple(dispatches)))
 
     async def results(self) -> list[DispatchTiming]:
-        """Wait for the timed dispatches and return their clocks in the order of the calls.
+        """Wait for the timed dispatches and return their times in the order of the calls.
 
         Raises
         ------
         PyAttnError
             When one of them failed.
         """
-        device = self._device
-        device.flush()
+        self._queue.flush()
         submitted, self._submitted = self._submitted, []
         rows: list[DispatchTiming] = []
         for ticket, dispatches in submitted:
-            raw = await device._bridge.timings(ticket)
+            raw = await self._queue.bridge.timings(ticket)
             for dispatch, clock in zip(dispatches, raw, strict=True):
-                compile_us = await device._pipelines.take_compile_us(dispatch)
-                shader = dispatch.shader
+                compile_us = await self._queue.pipelines.take_compile_us(dispatch)
                 rows.append(
                     DispatchTiming(
-                        shader.name,
-                        shader.variant,
+                        dispatch.shader.name,
+                        dispatch.shader.variant,
                         clock.gpu_us,
                         clock.wall_us,
                         compile_us,
                         dispatch.workgroups,
-                        shader,
+                        dispatch.shader,
+                        dispatch.run,
+                        dispatch.is_main,
                     )
                 )
-        await device._raise_errors()
+        await self._queue.raise_errors()
         return rows
+
+    async def plans(self) -> list[PlanTiming]:
+        """As :meth:`results`, the dispatches of each call together.
+
+        Raises
+        ------
+        PyAttnError
+            When one of them failed.
+        """
+        by_run = itertools.groupby(await self.results(), key=lambda row: row.run)
+        return [PlanTiming(tuple(rows)) for _, rows in by_run]

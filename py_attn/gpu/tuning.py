@@ -1,8 +1,8 @@
-"""Which of several ways to compute the same is the fastest here: measured once for a class of shapes.
+"""Autotuning: which of several ways to compute the same is the fastest on this adapter.
 
-A kernel that has a choice asks :meth:`Tuner.pick` with the class of the call and how each way would be
-recorded. Until the class was measured the answer is None and the kernel goes by its static table. What was
-measured is kept by the bridge, under the adapter's name, for later visits.
+A kernel that has a choice asks :meth:`Tuner.pick` with the shape bucket of the call (shapes that the tuner
+treats alike) and what records each candidate. Until a bucket was measured the answer is None, and the kernel
+goes by its static table. What was measured is kept by the bridge, under the adapter's name, for later visits.
 """
 
 from __future__ import annotations
@@ -10,50 +10,49 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from py_attn.gpu.bridge import Bridge, BridgeError
+from py_attn.gpu.bridge import Bridge
 
 if TYPE_CHECKING:
-    from py_attn.gpu.device import Device
-    from py_attn.gpu.program import Program
+    from py_attn.gpu.queue import Queue
 
-#: The ways of a class: what each is called, and what records it once.
-Ways = Mapping[str, Callable[[], object]]
+#: The candidates of a shape bucket: the name of each, and what records it once.
+Candidates = Mapping[str, Callable[[], object]]
 
 #: Whether there is time for so many seconds more.
-GoesOn = Callable[[float], bool]
+HasTime = Callable[[float], bool]
 
-#: Seconds that measuring unasked may take, all classes of a device's life together.
+#: Seconds that autotuning in idle time may take, all buckets of a device's life together.
 BUDGET_S = 2.0
-#: Nobody may have called anything for so long before measuring begins unasked.
+#: Idle time begins after so many seconds without a call.
 IDLE_S = 0.3
 # A program is long enough for clocks that tick every 100 µs.
 _PROGRAM_US = 2000.0
-_MOST_RUNS = 64
-# A GPU's clock falls to a fraction within milliseconds of idleness; behind so much work it has risen again.
-_LEAD_US = 40_000.0
-_MOST_LEADS = 32
-# Another way than the static one must be faster by more than measurements differ.
+_MAX_RUNS = 64
+# A GPU's clock falls to a fraction within milliseconds of idleness; after so much work it has risen again.
+_WARMUP_US = 40_000.0
+_MAX_WARMUP_RUNS = 32
+# A candidate must beat the static choice by more than measurements differ.
 _GAIN = 0.95
-_MOST_CLASSES = 64
+_MAX_BUCKETS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured for a class of shapes.
+    """What was measured for a shape bucket.
 
     Attributes
     ----------
     key : str
-        The class.
+        The bucket.
     choice : str
-        The way that calls of this class take from now on.
+        The candidate that calls of this bucket take from now on.
     us : dict
-        Microseconds by way, on the GPU's clock where there is one; without those that failed or that the
-        time did not suffice for.
+        Microseconds by candidate, on the GPU's clock where there is one; without those that failed or that
+        the time did not suffice for.
     """
 
     key: str
@@ -62,15 +61,26 @@ class Measured:
 
 
 class Tuner:
-    """A device's choices."""
+    """The measured choices of a device.
 
-    def __init__(self, device: Device, bridge: Bridge) -> None:
-        self._device = device
+    Attributes
+    ----------
+    enabled : bool
+        Whether kernels go by what was measured, and new buckets are measured in idle time.
+    version : int
+        Rises whenever choices change; plans depend on it.
+    """
+
+    def __init__(self, queue: Queue, bridge: Bridge) -> None:
+        self.enabled = True
+        self.version = 0
+        self._queue = queue
+        self._info = queue.bridge.info
         self._bridge = bridge
         self._choices: dict[str, str] = {}
-        self._wanted: dict[str, Callable[[], Ways]] = {}
+        self._wanted: dict[str, Callable[[], Candidates]] = {}
         self._spent = 0.0
-        # The event loop in which measuring unasked waits for its moment.
+        # The event loop in which autotuning waits for idle time.
         self._waiting: asyncio.AbstractEventLoop | None = None
         self._busy = False
         # Kept so that the loop does not drop it.
@@ -78,7 +88,7 @@ class Tuner:
 
     @property
     def choices(self) -> Mapping[str, str]:
-        """What was chosen so far, by class."""
+        """What was chosen so far, by bucket."""
         return dict(self._choices)
 
     async def load(self) -> None:
@@ -90,40 +100,41 @@ class Tuner:
             found = {}
         if isinstance(found, dict):
             self._choices |= {str(key): str(choice) for key, choice in found.items()}
+            self.version += 1
 
     async def forget(self) -> None:
         """Forget all choices, also those kept for later visits, and what was yet to be measured."""
         self._choices.clear()
         self._wanted.clear()
+        self.version += 1
         await self._bridge.save_note(self._name, "{}")
 
     @property
     def _name(self) -> str:
-        info = self._device.info
+        info = self._info
         return f"choices of {info}, subgroups of {info.subgroup_min_size} to {info.subgroup_max_size}"
 
-    def pick(self, key: str, ways: Callable[[], Ways]) -> str | None:
-        """The way for class ``key``, or None; an unknown class is measured later.
+    def pick(self, key: str, candidates: Callable[[], Candidates]) -> str | None:
+        """The candidate for bucket ``key``, or None; an unknown bucket is measured later.
 
-        ``ways`` makes everything that the measurement needs, the static choice first.
+        ``candidates`` makes everything that the measurement needs, the static choice first.
         """
         choice = self._choices.get(key)
-        if choice is None and not self._busy and len(self._wanted) < _MOST_CLASSES:
-            self._wanted.setdefault(key, ways)
-            self._plan()
+        if choice is None and not self._busy and len(self._wanted) < _MAX_BUCKETS:
+            self._wanted.setdefault(key, candidates)
+            self._wait_for_idle_time()
         return choice
 
     async def tune(self, seconds: float) -> list[Measured]:
-        """Measure the classes that were asked for, as far as the time goes."""
+        """Measure the buckets that were asked for, as far as the time goes."""
         deadline = time.monotonic() + seconds
         return await self._measure(lambda more: time.monotonic() + more < deadline)
 
-    # Unasked, while nothing else happens
+    # In idle time
 
-    def _plan(self) -> None:
-        device = self._device
-        # A CPU's compiler alone takes longer than the budget.
-        if device.info.software or self._spent >= BUDGET_S:
+    def _wait_for_idle_time(self) -> None:
+        # A software adapter's compiler alone takes longer than the budget.
+        if self._info.software or self._spent >= BUDGET_S:
             return
         try:
             loop = asyncio.get_running_loop()
@@ -132,45 +143,47 @@ class Tuner:
         if self._waiting is loop:
             return
         self._waiting = loop
-        loop.call_later(IDLE_S, self._when_idle, loop, device.calls)
+        loop.call_later(IDLE_S, self._when_idle, loop, self._queue.recorded)
 
-    def _when_idle(self, loop: asyncio.AbstractEventLoop, calls: int) -> None:
-        device = self._device
-        if device.lost or not device.autotune or not self._wanted:
+    def _when_idle(self, loop: asyncio.AbstractEventLoop, recorded: int) -> None:
+        queue = self._queue
+        if queue.lost or not self.enabled or not self._wanted:
             self._waiting = None
-        elif device.calls != calls or device.is_recording or self._busy:
-            loop.call_later(IDLE_S, self._when_idle, loop, device.calls)
+        elif queue.recorded != recorded or queue.is_recording or self._busy:
+            loop.call_later(IDLE_S, self._when_idle, loop, queue.recorded)
         else:
             self._waiting = None
             self._task = loop.create_task(self._spend())
 
     async def _spend(self) -> None:
-        begun, calls = time.monotonic(), self._device.calls
+        begun, recorded = time.monotonic(), self._queue.recorded
         deadline = begun + BUDGET_S - self._spent
         try:
             await self._measure(
-                lambda more: self._device.calls == calls and time.monotonic() + more < deadline
+                lambda more: self._queue.recorded == recorded and time.monotonic() + more < deadline
             )
         finally:
             self._spent += time.monotonic() - begun
         if self._wanted:
-            self._plan()
+            self._wait_for_idle_time()
 
     # Measuring
 
-    async def _measure(self, goes_on: GoesOn) -> list[Measured]:
+    async def _measure(self, has_time: HasTime) -> list[Measured]:
         if self._busy:
             return []
         self._busy = True
         found = []
         try:
-            while self._wanted and goes_on(0.0):
+            while self._wanted and has_time(0.0):
                 key = next(iter(self._wanted))
-                measured = await self._measure_class(key, self._wanted[key](), goes_on)
+                measured = await self._measure_bucket(key, self._wanted[key](), has_time)
                 if measured is None:
                     break
-                del self._wanted[key]
+                # The bucket may be gone when choices were forgotten meanwhile.
+                self._wanted.pop(key, None)
                 self._choices[key] = measured.choice
+                self.version += 1
                 found.append(measured)
         finally:
             self._busy = False
@@ -178,15 +191,15 @@ class Tuner:
             await self._bridge.save_note(self._name, json.dumps(self._choices))
         return found
 
-    async def _measure_class(self, key: str, ways: Ways, goes_on: GoesOn) -> Measured | None:
-        """The fastest way; None when the time did not suffice to compare any."""
+    async def _measure_bucket(self, key: str, candidates: Candidates, has_time: HasTime) -> Measured | None:
+        """The fastest candidate; None when the time did not suffice to compare any."""
         us: dict[str, float] = {}
-        static = next(iter(ways))
+        static = next(iter(candidates))
         longest = again_s = 0.0
-        for name, record in ways.items():
+        for name, record in candidates.items():
             # Another one, whose pipeline is yet to be made, takes about as long as the longest so far, and
             # the static one may come once more.
-            if not goes_on(longest + again_s):
+            if not has_time(longest + again_s):
                 break
             begun = time.monotonic()
             taken = await self._time(record, us.get(static))
@@ -197,12 +210,12 @@ class Tuner:
                 us[name] = taken
             elif name == static:
                 return None
-        if len(us) < min(2, len(ways)):
+        if len(us) < min(2, len(candidates)):
             return None
         best = min(us, key=us.__getitem__)
         if best != static:
             # Once more, in case that everything ran slower at first.
-            again = await self._time(ways[static], None)
+            again = await self._time(candidates[static], None)
             if again is not None:
                 us[static] = min(us[static], again)
         return Measured(key, best if us[best] < _GAIN * us[static] else static, us)
@@ -216,32 +229,24 @@ class Tuner:
         once = await self._run(record, 1)
         if once is None or (to_beat is not None and once > 3 * to_beat):
             return once
-        runs = max(1, min(_MOST_RUNS, int(_PROGRAM_US / max(once, 1.0))))
-        leads = min(_MOST_LEADS, int(_LEAD_US / max(once * runs, 1.0)))
-        times = [await self._run(record, runs, leads) for _ in range(3)]
+        runs = max(1, min(_MAX_RUNS, int(_PROGRAM_US / max(once, 1.0))))
+        warmup_runs = min(_MAX_WARMUP_RUNS, int(_WARMUP_US / max(once * runs, 1.0)))
+        times = [await self._run(record, runs, warmup_runs) for _ in range(3)]
         return min((t for t in times if t is not None), default=None)
 
-    async def _run(self, record: Callable[[], object], runs: int, leads: int = 0) -> float | None:
-        """Microseconds of one of ``runs`` in a row, behind ``leads`` times as many; None where it fails."""
-        device = self._device
-        if device.lost or device.is_recording:
+    async def _run(self, record: Callable[[], object], runs: int, warmup_runs: int = 0) -> float | None:
+        """Microseconds of one of ``runs`` in a row, after ``warmup_runs`` such rows; None where it fails."""
+        queue = self._queue
+        if queue.lost or queue.is_recording:
             return None
-        calls = device.calls
-        with device.record() as program:
+        recorded = queue.recorded
+        with queue.record() as program:
             for _ in range(runs):
                 record()
-        device.calls = calls
+        queue.recorded = recorded
         try:
-            clock, errors = await device.time_apart(program, leads)
+            timing = await program.time_after(warmup_runs)
+            errors = await queue.take_errors(program)
         finally:
             program.destroy()
-        return None if errors else (clock.wall_us if clock.gpu_us is None else clock.gpu_us) / runs
-
-
-def split_errors(
-    program: Program, errors: Sequence[BridgeError]
-) -> tuple[list[BridgeError], list[BridgeError]]:
-    """Those of ``errors`` that ``program`` made, and the others."""
-    labels = {dispatch.shader.label for dispatch in program.dispatches}
-    mine = [error for error in errors if error.label.split(" #")[0] in labels]
-    return mine, [error for error in errors if error not in mine]
+        return None if errors else (timing.wall_us if timing.gpu_us is None else timing.gpu_us) / runs

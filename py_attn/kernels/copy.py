@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from typing import Any
 
+from py_attn.gpu.kernel import Arg, Kernel, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import output_type
+from py_attn.kernels.operands import output_type, scalar_type
 
 _WORKGROUP = 64
-_PARAMS = ParamsLayout(
-    shape="vec4<u32>",
-    source_strides="vec4<u32>",
-    second_strides="vec4<u32>",
-    source_first="u32",
-    second_first="u32",
-    split="u32",
-    count="u32",
+_COPY = Kernel(
+    "copy",
+    "copy.wgsl",
+    ParamsLayout(
+        shape="vec4<u32>",
+        source_strides="vec4<u32>",
+        second_strides="vec4<u32>",
+        source_first="u32",
+        second_first="u32",
+        split="u32",
+        count="u32",
+    ),
 )
 
 
@@ -58,26 +62,39 @@ def broadcast(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _copy(source: Tensor, second: Tensor | None, dtype: str) -> Tensor:
     device = source.device
     shape = list(source.shape)
+    tensors = {"source": source}
+    dtypes: tuple[str | None, ...] = (source.dtype, None, dtype)
+    constants: dict[str, Any] = {"source_dtype": source.dtype, "out_dtype": dtype}
     if second is not None:
         shape[2] += second.shape[2]
-    out = device.empty(shape, dtype)
-    if not out.size:
-        return out
-    tensors = [("source", source)] + ([("second", second)] if second is not None else [])
-    bound = [device.bind(tensor, name) for name, tensor in tensors]
-    params = _PARAMS.pack(
-        shape=shape,
-        source_strides=source.strides,
-        second_strides=(0, 0, 0, 0) if second is None else second.strides,
-        source_first=bound[0].first,
-        second_first=bound[-1].first,
-        split=source.shape[2],
-        count=out.size,
+        tensors["second"] = second
+        constants["second_dtype"] = second.dtype
+        dtypes = (source.dtype, second.dtype, dtype)
+    constants |= {"joined": second is not None, "dtypes": dtypes, "WORKGROUP": _WORKGROUP}
+    out, count = NewTensor("out", tuple(shape), dtype), math.prod(shape)
+    if not count:
+        return device.run(Plan((out,), ()), tensors)["out"]
+    only = launch(
+        _COPY,
+        [
+            *(Arg(name, scalar_type(tensor.dtype)) for name, tensor in tensors.items()),
+            Arg("out", "u32" if dtype == "bool" else output_type(dtype), writes=True),
+        ],
+        tensors,
+        device.info.limits,
+        variant=f"{source.dtype}-{dtype}",
+        workgroups=-(-count // (4 * _WORKGROUP)),
+        params={
+            "shape": shape,
+            "source_strides": source.strides,
+            "second_strides": (0, 0, 0, 0) if second is None else second.strides,
+            "split": source.shape[2],
+            "count": count,
+        },
+        constants=constants,
+        grid_name="tensor",
     )
-    shader = _shader(source.dtype, None if second is None else second.dtype, dtype)
-    grid = device.grid(-(-out.size // (4 * _WORKGROUP)), "tensor")
-    device.dispatch(shader, params, [*bound, device.bind(out, "out")], grid)
-    return out
+    return device.run(Plan((out,), (only,)), tensors)["out"]
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
@@ -95,27 +112,3 @@ def _four_axes(tensor: Tensor) -> Tensor:
         )
     shape, strides = zip(*([(1, 0)] * (4 - len(runs)) + runs), strict=True)
     return Tensor(tensor.storage(), tensor.kind, shape, strides, tensor.offset)
-
-
-@functools.lru_cache(maxsize=64)
-def _shader(source: str, second: str | None, out: str) -> Shader:
-    bindings = [Binding("source", _element(source))]
-    constants: dict[str, Any] = {"source_dtype": source, "out_dtype": out, "joined": second is not None}
-    if second is not None:
-        bindings.append(Binding("second", _element(second)))
-        constants["second_dtype"] = second
-    bindings.append(Binding("out", "u32" if out == "bool" else output_type(out), writes=True))
-    constants["dtypes"] = (source, second, out)
-    constants["WORKGROUP"] = _WORKGROUP
-    return render(
-        "copy.wgsl",
-        "copy",
-        f"{source}-{out}",
-        params=_PARAMS,
-        bindings=tuple(bindings),
-        constants=constants,
-    )
-
-
-def _element(dtype: str) -> str:
-    return "f32" if dtype == "float32" else "u32"

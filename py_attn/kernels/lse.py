@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from py_attn.gpu.device import Device
-from py_attn.gpu.program import BoundBuffer
-from py_attn.gpu.tensor import RowParts, Tensor, contiguous_strides
+from py_attn.gpu.binding import Limits, bind
+from py_attn.gpu.kernel import NewTensor
+from py_attn.gpu.tensor import RowParts, Tensor
 
 #: What lib/row_end.wgsl needs where it writes an LSE.
 LSE_PARAMS = {"lse_plane": "u32"}
@@ -21,8 +21,8 @@ LSE_PARAMS = {"lse_plane": "u32"}
 ROW_PARTS_PARAMS = {"lse_plane": "u32", "lse_unit": "f32"}
 
 
-def empty_lse(device: Device, shape: Sequence[int], *, natural: bool) -> Tensor:
-    """An LSE to be written, with room for row_max and row_sum behind it.
+def new_lse(name: str, shape: Sequence[int], limits: Limits, *, natural: bool) -> NewTensor:
+    """An LSE that a plan makes, with row_max and row_sum behind it where a binding has room for them.
 
     Parameters
     ----------
@@ -30,25 +30,21 @@ def empty_lse(device: Device, shape: Sequence[int], *, natural: bool) -> Tensor:
         Whether the kernel's scores, and so row_max, are in natural units; else in units of log2.
     """
     rows = math.prod(shape)
-    if not rows or 12 * rows > device.info.limits["maxStorageBufferBindingSize"]:
-        return device.empty(shape)
-    whole = device.empty((3, *shape))
-    storage = whole.storage()
-    storage.row_parts = RowParts(rows, natural)
-    return Tensor(storage, whole.kind, tuple(shape), contiguous_strides(shape))
+    has_room = 0 < 3 * 4 * rows <= limits["maxStorageBufferBindingSize"]
+    return NewTensor(name, tuple(shape), row_parts=RowParts(rows, natural) if has_room else None)
 
 
-def lse_plane(lse: Tensor | None) -> int:
+def lse_plane(lse: NewTensor | None) -> int:
     """Elements from a row's LSE to its row_max, and on to its row_sum; 0 where there is only the LSE."""
-    parts = lse.storage("lse").row_parts if lse is not None else None
-    return parts.distance if parts else 0
+    return lse.row_parts.distance if lse and lse.row_parts else 0
 
 
-def row_parts_params(lse: Tensor | None, bound: BoundBuffer | None, *, natural: bool) -> dict[str, object]:
+def row_parts_params(lse: Tensor | None, limits: Limits, *, natural: bool) -> dict[str, object]:
     """Values of ``ROW_PARTS_PARAMS`` for a kernel whose scores are in natural units or in units of log2."""
-    if lse is None or bound is None:
+    if lse is None:
         return {"lse_plane": 0, "lse_unit": 1.0}
-    parts = lse.storage("lse").row_parts if bound.size == bound.storage.nbytes else None
+    bound = bind(lse, "lse", limits)
+    parts = bound.storage.row_parts if bound.size == bound.storage.nbytes else None
     # From the units of row_max, or of the LSE itself, to the kernel's.
     given = parts.natural if parts else True
     unit = 1.0 if given == natural else math.log(2) if natural else math.log2(math.e)

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from py_attn.gpu.device import Device
-from py_attn.gpu.shader import Binding
+from py_attn.gpu.kernel import Arg
 from py_attn.gpu.tensor import Tensor, as_tensor
 from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
 
-# First elements of the tensors that score_mod and mask_mod look things up in.
+#: Tensors that score_mod and mask_mod look things up in, at most.
 MAX_CAPTURED = 4
-MOD_PARAMS = {"captured_first": "vec4<u32>"}
+#: Their first elements, as lib/mods.wgsl reads them.
+MOD_PARAMS = {f"captured_{n}_first": "u32" for n in range(MAX_CAPTURED)}
+_ELEMENTS = {"float32": "f32", "int32": "i32", "uint32": "i32"}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Mods:
-    """A traced score_mod and mask_mod: their WGSL and the tensors they look things up in."""
+    """A traced score_mod, mask_mod and prob_mod: their WGSL, and the dtypes of the tensors they read."""
 
     wgsl: str = ""
     has_score_mod: bool = False
     has_mask_mod: bool = False
     has_prob_mod: bool = False
-    tensors: Sequence[Tensor] = ()
-
-    @property
-    def captured(self) -> tuple[str, ...]:
-        """The tensors' dtypes."""
-        return tuple(tensor.dtype for tensor in self.tensors)
+    captured: tuple[str, ...] = ()
 
     def constants(self) -> dict[str, object]:
         """Template variables of lib/mods.wgsl and lib/score.wgsl."""
@@ -40,16 +36,21 @@ class Mods:
             "captured": self.captured,
         }
 
-    def bindings(self) -> list[Binding]:
+    def args(self) -> list[Arg]:
         """How a kernel declares the tensors: captured_0, captured_1, …"""
-        words = {"float32": "f32", "int32": "i32", "uint32": "i32"}
-        return [Binding(f"captured_{n}", words.get(dtype, "u32")) for n, dtype in enumerate(self.captured)]
+        return [Arg(f"captured_{n}", _ELEMENTS.get(dtype, "u32")) for n, dtype in enumerate(self.captured)]
 
 
 def trace_mods(
     score_mod: object, mask_mod: object, device: Device, *, prob_mod: object = None, slope: bool = False
-) -> Mods:
+) -> tuple[Mods, dict[str, Tensor]]:
     """Trace the functions, and check the tensors they look things up in.
+
+    Returns
+    -------
+    Mods
+    dict
+        The tensors by the names of :meth:`Mods.args`.
 
     Raises
     ------
@@ -66,10 +67,6 @@ def trace_mods(
         )
     for tensor in tensors:
         as_tensor("score_mod", tensor, device)
-    return Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, tuple(tensors))
-
-
-def mod_params(mods: Mods, firsts: dict[str, int]) -> dict[str, object]:
-    """Values of ``MOD_PARAMS``."""
-    found = [firsts[f"captured_{n}"] for n in range(len(mods.tensors))]
-    return {"captured_first": found + [0] * (MAX_CAPTURED - len(found))}
+    dtypes = tuple(tensor.dtype for tensor in tensors)
+    mods = Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, dtypes)
+    return mods, {f"captured_{n}": tensor for n, tensor in enumerate(tensors)}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from py_attn.gpu.binding import Limits
+from py_attn.gpu.kernel import Arg, Kernel, Launch, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import Operand
+from py_attn.kernels.operands import Operand
 
 ROW_PARAMS = ParamsLayout(
     source_strides="vec4<u32>",
@@ -19,31 +23,54 @@ ROW_PARAMS = ParamsLayout(
 )
 
 
-def dispatch_rows(
-    shader: Shader,
-    name: str,
+def launch_rows(
+    kernel: Kernel,
     source: Operand,
-    target: Tensor,
+    target: Arg,
+    tensors: Mapping[str, Tensor],
+    limits: Limits,
+    *,
+    name: str,
+    variant: str,
     workgroups: int,
+    constants: Mapping[str, Any],
+    capacity: int,
+    element: str | None = None,
     first_slot: int = 0,
     kept: int = 0,
-) -> None:
-    """Record ``shader`` over the rows of ``source``; row n goes to slot first_slot + n.
+) -> Launch:
+    """Plan ``kernel`` over the rows of ``source``; row n goes to slot first_slot + n.
 
-    Past the last slot it goes on at slot ``kept``. ``name`` is what errors call the source.
+    Parameters
+    ----------
+    source : Operand
+        [B, H, S, D], called "source".
+    target : Arg
+        What the kernel writes, [B, H, capacity, …].
+    name : str
+        The source's name among the call's tensors.
+    element : str, optional
+        The source's WGSL element type; by its dtype and strides unless given.
+    kept : int
+        The slot after the last one.
     """
-    device = target.device
-    batch, heads, count = source.tensor.shape[:3]
-    bound = device.bind(source.tensor, name)
-    params = ROW_PARAMS.pack(
-        source_strides=source.strides,
-        source_first=bound.first,
-        batch=batch,
-        heads=heads,
-        count=count,
-        first_slot=first_slot,
-        capacity=target.shape[2],
-        kept=kept,
+    batch, heads, count = source.shape[:3]
+    return launch(
+        kernel,
+        [Arg("source", element or source.arg.type, tensor=name), target],
+        tensors,
+        limits,
+        variant=variant,
+        workgroups=workgroups,
+        params={
+            "source_strides": source.strides,
+            "batch": batch,
+            "heads": heads,
+            "count": count,
+            "first_slot": first_slot,
+            "capacity": capacity,
+            "kept": kept,
+        },
+        constants={"source_dtype": source.dtype, "source_packed": source.packed, **constants},
+        grid_name=name,
     )
-    buffers = [bound, device.bind(target, "target")]
-    device.dispatch(shader, params, buffers, device.grid(workgroups, name))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from py_attn.gpu.shader import Binding
+from py_attn.gpu.kernel import Arg
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.checks import shape_of
+from py_attn.kernels.operands import scalar_type
 
 # Where lib/row_end.wgsl finds each head's sink.
 SINK_PARAMS = {"sinks_first": "u32", "sinks_stride": "u32"}
@@ -43,11 +44,6 @@ def sink_constants(dtype: str | None, dtypes: Sequence[str]) -> dict[str, object
     return {"has_sinks": True, "sinks_dtype": dtype, "dtypes": (*dtypes, dtype)}
 
 
-def sink_binding(dtype: str) -> Binding:
-    """How a kernel declares its sinks."""
-    return Binding("sinks", "f32" if dtype == "float32" else "u32")
-
-
-def sink_params(sinks: Tensor | None, first: int) -> dict[str, object]:
-    """Values of ``SINK_PARAMS``; ``first`` is the binding's first element."""
-    return {"sinks_first": first, "sinks_stride": sinks.strides[0] if sinks is not None else 0}
+def sink_args(dtype: str | None) -> list[Arg]:
+    """How a kernel declares sinks of ``dtype``, if it has any."""
+    return [Arg("sinks", scalar_type(dtype))] if dtype else []

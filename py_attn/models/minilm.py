@@ -17,9 +17,9 @@ import numpy.typing as npt
 from py_attn import reference
 from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels import nn
 from py_attn.kernels.attention.forward import attention
 from py_attn.kernels.attention.weights import attention_weights
-from py_attn.kernels.nn import layers as nn
 from py_attn.models.minilm_reference import forward
 from py_attn.models.minilm_weights import EPSILON, HEAD_DIM, Config, Weights
 from py_attn.models.trace import LayerTrace, Trace

@@ -1,4 +1,4 @@
-"""Maps as files, without a drawing library: PNG, SVG and JSON; and stills for saved notebooks."""
+"""Maps as PNG, SVG and JSON files, written without a drawing library, and stills for saved notebooks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.viewer import Viewer
-from py_attn.viewer.source import Source
+from py_attn.viewer.engines.engine import Window
+from py_attn.viewer.sources.source import Source
 
 Pixels = npt.NDArray[np.uint8]
 
-#: Labels stand at every token up to this many, and a JSON file holds all weights up to the other.
+#: An SVG labels its tokens if there are at most this many.
 MAX_LABELS = 96
+#: A JSON file holds the weights of at most this many tokens.
 MAX_JSON_LENGTH = 1024
+#: Pixels of a picture's longer side at most.
 MAX_SIDE = 8192
 _CELL = 14
 _MAP_SIDE = 720
@@ -36,7 +39,7 @@ def png(pixels: Pixels, scale: int = 1) -> bytes:
     """
     pixels = np.repeat(np.repeat(pixels[..., :3], scale, axis=0), scale, axis=1)
     height, width, _ = pixels.shape
-    # Each row begins with its filter: 0, none.
+    # Each row begins with the number of its filter: 0 is none.
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
@@ -47,7 +50,7 @@ def png(pixels: Pixels, scale: int = 1) -> bytes:
 
 
 def svg(pixels: Pixels, tokens: Sequence[str], title: str, caption: str) -> bytes:
-    """A map with its tokens beside it; one pixel a cell."""
+    """A map with its tokens beside it; each pixel is one cell."""
     height, width, _ = pixels.shape
     labelled = len(tokens) == height == width and height <= MAX_LABELS
     cell = _CELL if labelled else _MAP_SIDE / max(height, width)
@@ -82,13 +85,13 @@ def svg(pixels: Pixels, tokens: Sequence[str], title: str, caption: str) -> byte
 
 
 def as_json(weights: Any, **about: Any) -> bytes:
-    """A map's weights, with what they are."""
+    """The weights of a map, together with what describes them."""
     rounded = [[float(f"{w:.6g}") for w in row] for row in np.asarray(weights).tolist()]
     return json.dumps({**about, "weights": rounded}, ensure_ascii=False).encode()
 
 
 def caption(source: Source, layer: int, head: int) -> str:
-    """What a map shows, counted from 1 as the front end does."""
+    """What a map shows; layers and heads are counted from 1, as in the front end."""
     return (
         f"Layer {layer + 1} of {len(source.layers)}, head {head + 1} of {source.heads}; "
         f"{source.length:,} tokens."
@@ -109,7 +112,7 @@ async def picture(viewer: Viewer, coloring: Mapping[str, str], cells: int, layer
 async def export(
     viewer: Viewer, coloring: Mapping[str, str], format: str, layer: int, head: int, size: int
 ) -> bytes:
-    """A map as a file's bytes; see :meth:`py_attn.widget.AttentionView.export`."""
+    """A map as the bytes of a file; see :meth:`py_attn.widget.AttentionView.export`."""
     source = viewer.source
     assert source is not None
     for name, given, limit in (("layer", layer, len(source.layers)), ("head", head, source.heads)):
@@ -125,9 +128,8 @@ async def export(
                 f"format: JSON is for up to {MAX_JSON_LENGTH:,} tokens, here are {source.length:,}"
             )
         all_of_it = slice(0, source.length)
-        weights = await viewer.engine.weights(
-            source.layers[layer], source.masking, [head], all_of_it, all_of_it
-        )
+        window = Window([head], all_of_it, all_of_it)
+        weights = await viewer.engine.weights(source.layers[layer], source.masking, window)
         about = {"title": source.title, "layer": layer, "head": head, "tokens": list(source.tokens)}
         return as_json(weights[0], **about)
     pixels = await picture(viewer, coloring, size, layer, head)
@@ -137,7 +139,7 @@ async def export(
 
 
 def still_bundle(name: str, image: bytes, title: str, text: str, length: int) -> dict[str, str]:
-    """The last map for where no JavaScript runs, by MIME type; ``name`` becomes the element's id."""
+    """The last map by MIME type, for where no JavaScript runs; ``name`` becomes the id of the element."""
     words = f"{title}: " if title else ""
     text = f"{words}{text} A still; run the cell to explore it."
     quoted = html.escape(text, quote=True)

@@ -1,33 +1,16 @@
-"""A view's answers to its front end: :class:`py_attn.viewer.Viewer` with one source and a shared device."""
+"""A notebook view's answers to its front end: a viewer with one source and a shared device."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import py_attn as pa
+from py_attn.remote.session import Acquire
 from py_attn.viewer import Viewer
-from py_attn.viewer.engines import ReferenceEngine
-from py_attn.viewer.given import GivenEngine, GivenSource
-from py_attn.viewer.source import Source
+from py_attn.viewer.methods import METHODS
+from py_attn.viewer.sources.given import GivenSource
+from py_attn.viewer.sources.source import Source
 from py_attn.viewer.viewer import Progress
-
-#: What a front end may call. Not ``edit``: it runs Python, and a published notebook is seen by strangers.
-METHODS = frozenset(
-    {
-        "connect",
-        "overview",
-        "window",
-        "weights",
-        "row",
-        "legend",
-        "measure",
-        "decode_open",
-        "decode_step",
-    }
-)
-
-Acquire = Callable[[], Awaitable[pa.Device]]
 
 
 class NotebookViewer(Viewer):
@@ -35,6 +18,8 @@ class NotebookViewer(Viewer):
 
     Attributes
     ----------
+    given : bool
+        Whether the source's weights were given, so that no device is needed.
     info : dict
         What :meth:`connect` answered last.
     """
@@ -42,13 +27,11 @@ class NotebookViewer(Viewer):
     source: Source
 
     def __init__(self, source: Source) -> None:
-        super().__init__()
+        super().__init__(lambda: self._acquire())
+        self._acquire: Acquire = pa.request_device
+        self.source = source
         self.given = isinstance(source, GivenSource)
         self.info: dict[str, Any] = {}
-        if self.given:
-            self.engine = GivenEngine()
-        self._acquire: Acquire = pa.request_device
-        self._open(source)
 
     async def answer(
         self, method: str, payload: dict[str, Any], acquire: Acquire, progress: Progress | None = None
@@ -60,8 +43,9 @@ class NotebookViewer(Viewer):
         ValueError, PyAttnError
             The method's own.
         """
-        if method not in METHODS:
-            raise ValueError(f"method: expected one of {', '.join(sorted(METHODS))}, got {method!r}")
+        allowed = [name for name, each in METHODS.items() if each.notebook]
+        if method not in allowed:
+            raise ValueError(f"method: expected one of {', '.join(sorted(allowed))}, got {method!r}")
         self._acquire = acquire
         if method == "connect":
             return await self.connect()
@@ -74,12 +58,12 @@ class NotebookViewer(Viewer):
             return await self.call(method, payload, progress)
 
     async def connect(self) -> dict[str, Any]:
-        """The shared device, as :meth:`Viewer.connect` tells it; the same one while it lives.
+        """The shared device, as :meth:`Viewer.connect` describes it; the same one while it lives.
 
         Raises
         ------
         ValueError
-            When the source is too much for what there is.
+            When the source would take minutes to compute.
         """
         if self.given:
             versions = {"py_attn": pa.__version__}
@@ -99,19 +83,14 @@ class NotebookViewer(Viewer):
         self.engine.check(self.source.heads, self.source.length, self.source.head_dim)
         return self.info
 
-    async def _request_device(self) -> pa.Device:
-        return await self._acquire()
-
     def disconnect(self) -> None:
         """Go on without a GPU, in numpy."""
         self.release()
-        self.device = None
+        self.use(None)
         self.info = {}
-        if not self.given:
-            self.engine = ReferenceEngine()
 
     def release(self) -> None:
-        """Free what lies on the device; it is uploaded again when somebody looks."""
+        """Free what lies on the device; it is uploaded again when a front end asks for it."""
         for layer in self.source.layers:
             layer.kept.clear()
-        self._decode = None
+        self.decode = None

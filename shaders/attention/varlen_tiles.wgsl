@@ -2,11 +2,11 @@
 //## queries), (first key, keys, 0, 0). Slots left over name a sequence past the last. One invocation a
 //## slot; tiles are of `tile_rows` queries or, with `by_key`, keys.
 fn query_edge(s: u32) -> u32 {
-  return u32(clamp(cu_queries[params.query_first + s * params.query_stride], 0, i32(params.queries)));
+  return u32(clamp(cu_queries[params.cu_queries_first + s * params.query_stride], 0, i32(params.queries)));
 }
 
 fn key_edge(s: u32) -> u32 {
-  return u32(clamp(cu_keys[params.key_first + s * params.key_stride], 0, i32(params.keys)));
+  return u32(clamp(cu_keys[params.cu_keys_first + s * params.key_stride], 0, i32(params.keys)));
 }
 
 @compute @workgroup_size(WORKGROUP)

@@ -54,7 +54,7 @@ fn max_f32(a: f32, b: f32) -> f32 {
 //# for dtype in captured
 //# set name = "captured_" ~ loop.index0
 fn {{ name }}_first() -> u32 {
-  return params.captured_first[{{ loop.index0 }}];
+  return params.captured_{{ loop.index0 }}_first;
 }
 //#   if dtype in ("float32", "float16", "bfloat16")
 {{ reader(name, dtype, False, 1) }}

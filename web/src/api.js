@@ -1,4 +1,4 @@
-/** What the panels ask Python. The page's runs over the worker; a notebook's may run over anything else. */
+/** The panels' calls to Python: over the worker on the page, over the kernel's connection in a notebook. */
 
 /**
  * @typedef {import('./types').Style} Style

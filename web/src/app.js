@@ -1,18 +1,22 @@
-/** The page: puts the panels together around one runtime. */
+/** The page: connects the panels to one runtime, and reacts when Python stops or the GPU is lost. */
 
 import { createApi } from './api.js';
-import { fill, h, icon, ICONS } from './dom.js';
 import { shortError } from './format.js';
-import { card, mount } from './mount.js';
+import { layOut } from './layout.js';
+import { mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
 import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
 import { createModel, openSource } from './store.js';
-import { isDark, toggleTheme, watchTheme } from './theme.js';
+import { isDark, themedColormap, toggleTheme, watchTheme } from './theme.js';
 
-/** @typedef {import('./runtime/client.js').Runtime} Runtime */
+/**
+ * @typedef {import('./runtime/client.js').Runtime} Runtime
+ * @typedef {import('./runtime/client.js').Info} Info
+ * @typedef {ReturnType<typeof layOut>} Layout
+ */
 
 const SAMPLE = 'sample/minilm.npz';
 const REPEATED_LOSS_MS = 20_000;
@@ -25,141 +29,157 @@ const FIRST_LOOK = { layer: 5, head: 11, query: 9, key: 2 };
  * @param {Runtime} runtime
  */
 export function mountApp(element, runtime) {
-  const page = layOut(element);
-  const store = createModel((method, payload, onProgress) => runtime.call(method, payload, onProgress), {
-    ...FIRST_LOOK,
-    style: { colormap: isDark() ? 'rocket' : 'rocket_r', scale: 'sqrt', pool: 'max' },
-  });
-  const api = createApi(store.call);
-  let hasModel = false;
+  const app = new App(layOut(element), runtime);
+  const on = (/** @type {string} */ type, /** @type {(detail: any) => void} */ listener) =>
+    runtime.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
+  on('progress', (progress) => app.boot.show(progress));
+  on('output', (lines) => app.python.print(lines));
+  on('failed', (error) => app.failed(error));
+  on('ready', (info) => void app.started(info).catch((error) => app.failed(error)));
+  on('stopped', () => app.stopped());
+  on('lost', (reason) => void app.recover(reason));
+  document.addEventListener('click', goTo);
+}
 
-  const boot = mountBoot(page.boot);
-  const banner = mountBanner(page.banner);
-  const adapter = mountAdapter(page.adapter);
-  const { parts } = mount(page.view, store, { kernel: page.kernel });
-  for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
-  const edit = mountEdit(page.edit, api, store);
-  mountDecode(page.decode, api, store);
-  const python = mountConsole(page.console, {
-    show: (source) => runtime.show(source),
-    stop: () => void runtime.restart().catch(() => {}),
-  });
-  const input = mountInput(page.input, store, {
-    openSample: async () => open(await runtime.open('open_sample', SAMPLE)),
-    openText: async (text) => open(await api.openText(text)),
-    openSynthetic: async (shape) => open(await api.openSynthetic(shape)),
-    loadModel,
-    cancelModel: () => void runtime.cancelLoad(),
-    hasModel: () => hasModel,
-  });
+class App {
+  #runtime;
+  #store;
+  #hasModel = false;
+  #lostAt = -Infinity;
+  #banner;
+  #adapter;
+  #edit;
+  #input;
 
-  /** @param {import('./types').SourceInfo} source */
-  function open(source) {
-    openSource(store, source);
+  /** @param {Layout} page @param {Runtime} runtime */
+  constructor(page, runtime) {
+    this.#runtime = runtime;
+    const call = /** @type {import('./api.js').Call} */ ((...given) => runtime.call(...given));
+    this.#store = createModel(call, {
+      ...FIRST_LOOK,
+      style: { colormap: themedColormap('rocket', isDark()), scale: 'sqrt', pool: 'max' },
+    });
+    const api = createApi(call);
+    this.boot = mountBoot(page.boot);
+    this.#banner = mountBanner(page.banner);
+    this.#adapter = mountAdapter(page.adapter);
+    const { parts } = mount(page.view, this.#store, { kernel: page.kernel });
+    for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
+    const stop = () => void runtime.restart().catch(() => {});
+    this.#edit = mountEdit(page.edit, api, this.#store, stop);
+    mountDecode(page.decode, api, this.#store);
+    this.python = mountConsole(page.console, { show: (source) => runtime.show(source), stop });
+    this.#input = mountInput(page.input, this.#store, {
+      openSample: async () => void (await this.#openSample()),
+      openText: async (text) => this.#open(await api.openText(text)),
+      openSynthetic: async (shape) => this.#open(await api.openSynthetic(shape)),
+      loadModel: (onProgress) => this.#loadModel(onProgress),
+      cancelModel: () => void runtime.cancelLoad(),
+      hasModel: () => this.#hasModel,
+    });
+    watchTheme(() => this.#recolor());
+    page.theme.addEventListener('click', () => {
+      toggleTheme();
+      this.#recolor();
+    });
   }
 
-  /** @param {(stage: string, loaded: number, total: number) => void} onProgress */
-  async function loadModel(onProgress) {
-    hasModel = (await runtime.loadModel(onProgress)).loaded;
-    if (hasModel) rememberModel();
-    return hasModel;
+  /** Python is ready, for the first time or again after a stop. @param {Info} info */
+  async started(info) {
+    const first = !this.#store.state.source;
+    await this.#begin(info);
+    if (first) return this.#firstVisit();
+    await this.#reopen();
+    return this.#banner.show('info', 'Python is back.', 'The console starts with no variables; your text was kept.');
   }
 
-  /** @param {import('./runtime/client.js').Info} info */
-  async function begin(info) {
-    adapter.show(info);
-    store.set({ info });
-    if (!info.webgpu) {
-      banner.show('warn', 'No WebGPU here.', `${info.reason} Everything below is computed by the numpy reference instead.`, webgpuHelp());
-    }
-    python.setReady(true);
-    if (!store.state.source) {
-      boot.show({ stage: 'sample', loaded: 0, total: 0 });
-      const sample = await runtime.open('open_sample', SAMPLE);
-      open(sample);
-      input.ready(sample.title);
-    }
-    boot.done();
+  stopped() {
+    this.#hasModel = false;
+    this.python.setReady(false);
+    this.#adapter.set('starting');
+    this.#banner.show('info', 'Python was stopped.', 'It is starting again; your text is kept, variables are gone.');
   }
-
-  runtime.addEventListener('progress', (event) => boot.show(/** @type {CustomEvent} */ (event).detail));
-  runtime.addEventListener('output', (event) => python.print(/** @type {CustomEvent} */ (event).detail));
-  runtime.addEventListener('failed', (event) => failed(/** @type {CustomEvent} */ (event).detail));
-  runtime.addEventListener('ready', (event) => {
-    const first = !store.state.source;
-    begin(/** @type {CustomEvent} */ (event).detail)
-      .then(() => (first ? firstVisit() : afterStop()))
-      .catch(failed);
-  });
-  runtime.addEventListener('stopped', () => {
-    hasModel = false;
-    python.setReady(false);
-    adapter.set('starting');
-    banner.show('info', 'Python was stopped.', 'It is starting again; your text is kept, variables are gone.');
-  });
-  runtime.addEventListener('lost', (event) => void recover(/** @type {CustomEvent} */ (event).detail));
 
   /** @param {Error} error */
-  function failed(error) {
-    adapter.set('failed');
-    boot.fail(shortError(error), () => location.reload());
+  failed(error) {
+    this.#adapter.set('failed');
+    this.boot.fail(shortError(error), () => location.reload());
   }
 
-  async function firstVisit() {
-    void python.openEditor();
-    void edit.openEditor();
-    // A sentence from the last visit needs no click when the weights are in the browser's cache anyway.
-    if (input.pending && hadModel()) await input.start();
-  }
-
-  async function afterStop() {
-    await reopen();
-    banner.show('info', 'Python is back.', 'The console begins anew; your text was kept.');
-  }
-
-  let lostAt = -Infinity;
-
-  /** @param {string} reason */
-  async function recover(reason) {
-    // What takes the GPU down again and again is not tried a third time.
-    const again = performance.now() - lostAt < REPEATED_LOSS_MS;
-    lostAt = performance.now();
-    hasModel = false;
-    python.setReady(false);
-    banner.show('warn', 'The GPU was lost', `(${reason}). Asking for a new one; your input is kept.`);
+  /** Asks for another device, and computes again what was shown. @param {string} reason */
+  async recover(reason) {
+    // If the same input loses the GPU twice in a row, it is not tried a third time.
+    const again = performance.now() - this.#lostAt < REPEATED_LOSS_MS;
+    this.#lostAt = performance.now();
+    this.#hasModel = false;
+    this.python.setReady(false);
+    this.#banner.show('warn', 'The GPU was lost', `(${reason}). Asking for a new one; your input is kept.`);
     try {
-      const info = await runtime.renew();
-      await begin(info);
+      await this.#begin(await this.#runtime.renew());
       if (again) {
-        open(await runtime.open('open_sample', SAMPLE));
-        banner.show('warn', 'The GPU was lost twice in a row.', 'The sample is shown instead of your input, which may be too much for it.');
+        await this.#openSample();
+        this.#banner.show('warn', 'The GPU was lost twice in a row.', 'The sample is shown instead of your input, which may be too much for it.');
         return;
       }
-      await reopen();
-      banner.show('info', 'A new GPU device is here.', 'Everything was computed again from your input.');
+      await this.#reopen();
+      this.#banner.show('info', 'A new GPU device is here.', 'Everything was computed again from your input.');
     } catch (error) {
-      banner.show('warn', 'No new GPU device could be had.', shortError(error));
+      this.#banner.show('warn', 'Could not get a new GPU device.', shortError(error));
     }
+  }
+
+  /** Shows which adapter computes, and opens the sample where nothing is shown yet. @param {Info} info */
+  async #begin(info) {
+    this.#adapter.show(info);
+    this.#store.set({ info });
+    if (!info.webgpu) {
+      this.#banner.show('warn', 'No WebGPU here.', `${info.reason} Everything below is computed by the numpy reference instead.`, webgpuHelp());
+    }
+    this.python.setReady(true);
+    if (!this.#store.state.source) {
+      this.boot.show({ stage: 'sample', loaded: 0, total: 0 });
+      this.#input.ready(await this.#openSample());
+    }
+    this.boot.done();
+  }
+
+  async #firstVisit() {
+    void this.python.openEditor();
+    void this.#edit.openEditor();
+    // A sentence from the last visit is computed without a click, as the weights are in the browser's cache.
+    if (this.#input.pending && hadModel()) await this.#input.start();
   }
 
   /** Shows again what was shown, on a new device or in a new Python. */
-  async function reopen() {
-    const { source } = store.state;
-    if (source?.kind === 'text') await loadModel(() => {});
-    if (source?.kind === 'sample') open(await runtime.open('open_sample', SAMPLE));
-    else await input.replay();
+  async #reopen() {
+    const { source } = this.#store.state;
+    if (source?.kind === 'text') await this.#loadModel(() => {});
+    if (source?.kind === 'sample') await this.#openSample();
+    else await this.#input.replay();
   }
 
-  document.addEventListener('click', goTo);
-  watchTheme(recolor);
-  page.theme.addEventListener('click', () => {
-    toggleTheme();
-    recolor();
-  });
+  /** @param {import('./types').SourceInfo} source */
+  #open(source) {
+    openSource(this.#store, source);
+  }
 
-  function recolor() {
-    const base = store.state.style.colormap.replace(/_r$/u, '');
-    store.set({ style: { ...store.state.style, colormap: isDark() ? base : `${base}_r` } });
+  /** Resolves with its title. @returns {Promise<string>} */
+  async #openSample() {
+    const sample = await this.#runtime.open('open_sample', SAMPLE);
+    this.#open(sample);
+    return sample.title;
+  }
+
+  /** @param {(stage: string, loaded: number, total: number) => void} onProgress */
+  async #loadModel(onProgress) {
+    this.#hasModel = (await this.#runtime.loadModel(onProgress)).loaded;
+    if (this.#hasModel) rememberModel();
+    return this.#hasModel;
+  }
+
+  #recolor() {
+    const { style } = this.#store.state;
+    this.#store.set({ style: { ...style, colormap: themedColormap(style.colormap, isDark()) } });
   }
 }
 
@@ -172,92 +192,6 @@ function goTo(event) {
   target.tabIndex = -1;
   target.focus({ preventScroll: true });
   target.scrollIntoView();
-}
-
-/** @param {HTMLElement} element */
-function layOut(element) {
-  const adapter = h('span', { role: 'status' });
-  const theme = h(
-    'button',
-    { class: 'button icon', type: 'button', 'aria-label': 'Light or dark', title: 'Light or dark' },
-    icon(ICONS.sun),
-  );
-  const boot = h('div', { class: 'boot' });
-  const banner = h('div', { class: 'banner' });
-  const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
-  const view = h('div');
-  const panels = {
-    edit: card('edit', 'Edit the score'),
-    kernel: card('kernel', 'Kernel'),
-    decode: card('decode', 'Decode'),
-    console: card('console', 'Python console'),
-  };
-  for (const [id, panel] of Object.entries(panels)) panel.id = id;
-  fill(
-    element,
-    h(
-      'div',
-      { class: 'page' },
-      h(
-        'header',
-        { class: 'masthead' },
-        h('a', { class: 'wordmark', href: '#app' }, mark(), 'py-attn'),
-        h(
-          'nav',
-          { 'aria-label': 'Sections' },
-          ['Overview', 'Focus', 'Edit', 'Kernel', 'Decode'].map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
-          h('a', { href: '#console' }, 'Python'),
-          h('a', { href: './bench.html' }, 'Bench'),
-        ),
-        h('div', { class: 'end' }, adapter, theme),
-      ),
-      h(
-        'div',
-        { class: 'hero' },
-        h('h1', null, 'Attention you can see, run and check'),
-        h(
-          'p',
-          null,
-          'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is held against float64.',
-        ),
-      ),
-      h(
-        'main',
-        null,
-        banner,
-        h('div', { class: 'input-zone' }, input, boot),
-        view,
-        h('div', { class: 'single' }, panels.edit),
-        h('div', { class: 'pair' }, panels.kernel, panels.decode),
-        h('div', { class: 'single' }, panels.console),
-      ),
-      h(
-        'footer',
-        { class: 'foot' },
-        h('span', null, 'Everything is computed in this tab; nothing is sent anywhere.'),
-        h('span', null, 'Model: all-MiniLM-L6-v2 (Apache-2.0). Python: Pyodide.'),
-      ),
-    ),
-  );
-  return { adapter, theme, boot, banner, input, view, ...panels };
-}
-
-function mark() {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  svg.setAttribute('viewBox', '0 0 16 16');
-  svg.setAttribute('aria-hidden', 'true');
-  for (const [fillColor, d] of [
-    ['#fcc488', 'M1 1h4v4H1z'],
-    ['#f56b5c', 'M6 6h4v4H6z'],
-    ['#b73779', 'M1 6h4v4H1zM11 11h4v4h-4z'],
-    ['#721f81', 'M1 11h4v4H1zM6 11h4v4H6z'],
-  ]) {
-    const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-    path.setAttribute('d', d);
-    path.setAttribute('fill', fillColor);
-    svg.append(path);
-  }
-  return svg;
 }
 
 function rememberModel() {

@@ -1,9 +1,8 @@
 /**
- * Downloads of the site's own large files (wheels, weights, samples): each is named in manifest.json with
- * its size and SHA-256, counted in bytes while it comes, checked, and kept in the browser's cache.
+ * Downloads of the site's own large files (wheels, weights, samples). manifest.json lists each with its size and
+ * SHA-256; a download reports its progress in bytes, is verified, and is kept in the browser's cache.
  *
- * In an insecure context there is neither a Cache API nor crypto.subtle; then nothing is kept, and only the
- * size is checked.
+ * An insecure context has neither the Cache API nor crypto.subtle; there nothing is kept, and only the size is checked.
  */
 
 /**
@@ -16,7 +15,7 @@
 
 export const ASSET_CACHE = 'py-attn-assets';
 
-/** A file of the site could not be had, or is not what the manifest says. Asking again is a retry. */
+/** A file of the site could not be fetched, or is not what the manifest says. Calling `fetch` again retries. */
 export class AssetError extends Error {
   name = 'AssetError';
 }
@@ -28,7 +27,7 @@ export function createAssets(baseUrl) {
   /** @type {Promise<Manifest> | undefined} */
   let loading;
 
-  /** The list of what there is; read once, and again after a failure. */
+  /** The list of all assets; read once, and again after a failure. */
   function manifest() {
     loading ??= readManifest(new URL('manifest.json', baseUrl)).catch((error) => {
       loading = undefined;
@@ -38,9 +37,9 @@ export function createAssets(baseUrl) {
   }
 
   /**
-   * Gives an asset's verified bytes, from the cache or the network.
+   * Resolves with an asset's verified bytes, from the cache or the network.
    *
-   * Rejects with an `AssetError` that says what was expected and what came (unknown name, HTTP error,
+   * Rejects with an `AssetError` that says what was expected and what was received (unknown name, HTTP error,
    * broken connection, wrong length, wrong hash), or with a `DOMException` named AbortError.
    *
    * @param {string} name
@@ -59,7 +58,7 @@ export function createAssets(baseUrl) {
 
 /** @param {URL} url @returns {Promise<Manifest>} */
 async function readManifest(url) {
-  // What the other entries are checked against must itself be of today.
+  // The other files are checked against this one, so it must not come from a cache.
   const response = await ask('manifest.json', url, { cache: 'no-cache' });
   const manifest = await response.json().catch(() => null);
   if (!manifest?.assets) throw new AssetError(`manifest.json at ${url} is not a manifest of this site`);
@@ -74,7 +73,7 @@ async function readManifest(url) {
  * @param {AbortSignal | undefined} signal
  */
 async function load(name, entry, url, onProgress, signal) {
-  // The hash in the address keeps every cache on the way from answering with an older file.
+  // With the hash in the address, no HTTP cache can answer with an older version of the file.
   url.searchParams.set('sha256', entry.sha256.slice(0, 16));
   const cache = await openCache();
   const kept = await cache?.match(url);
@@ -88,7 +87,7 @@ async function load(name, entry, url, onProgress, signal) {
   const bytes = await download(name, entry, url, onProgress, signal);
   await verify(name, entry, bytes);
   signal?.throwIfAborted();
-  if (cache) void keep(cache, url, bytes); // nobody waits for the disk
+  if (cache) void keep(cache, url, bytes); // nothing waits for the disk
   return bytes;
 }
 
@@ -153,7 +152,7 @@ async function download(name, entry, url, onProgress, signal) {
       if (done) break;
       if (loaded + value.length > bytes.length) {
         await reader.cancel();
-        throw new AssetError(`${name}: more than the expected ${bytes.length} bytes came`);
+        throw new AssetError(`${name}: more than the expected ${bytes.length} bytes were received`);
       }
       bytes.set(value, loaded);
       loaded += value.length;

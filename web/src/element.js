@@ -1,7 +1,7 @@
 /**
  * <py-attn src="sample.npz" layer="2" head="5">: attention maps in any page. See docs/element.md.
  *
- * This file is all that a page loads at first; the rest, and Python, come once an element scrolls into view.
+ * A page loads only this file at first; the rest, and Python, are loaded once an element scrolls into view.
  */
 
 /**
@@ -25,7 +25,7 @@ export class PyAttnElement extends HTMLElement {
   #view = null;
   /** @type {IntersectionObserver | null} */
   #sight = null;
-  /** @type {Partial<Focus>} what was asked for before there was anything to ask */
+  /** @type {Partial<Focus>} what was asked for before the view existed */
   #wanted = {};
   /** @type {Promise<ArrayBuffer> | null} */
   #given = null;
@@ -72,9 +72,9 @@ export class PyAttnElement extends HTMLElement {
 
   #load() {
     this.#sight?.disconnect();
-    this.#loading ??= import('./embed/file-view.js').then(({ createFileView }) => {
+    this.#loading ??= import('./embed/file-view.js').then(({ FileView }) => {
       const attributes = Object.fromEntries(FOCUS.map((name) => [name, number(this.getAttribute(name))]));
-      const view = createFileView(this, {
+      const view = new FileView(this, {
         base: BASE,
         initial: {
           ...attributes,
@@ -88,7 +88,7 @@ export class PyAttnElement extends HTMLElement {
       this.#listen(view);
       if (!this.isConnected) {
         view.destroy();
-        throw new Error('the element was taken away');
+        throw new Error('the element was removed from the page');
       }
       this.#view = view;
       this.#open();
@@ -104,7 +104,7 @@ export class PyAttnElement extends HTMLElement {
     model.on([...FOCUS], () => {
       if (telling || !model.state.source) return;
       telling = true;
-      // A pointer that crosses the map is told once a frame.
+      // A pointer that crosses the map is reported once a frame.
       requestAnimationFrame(() => {
         telling = false;
         const { layer, head, query, key, source } = model.state;
@@ -169,7 +169,7 @@ export class PyAttnElement extends HTMLElement {
     this.setAttribute('src', address);
   }
 
-  /** A file's bytes in the place of `src`: an ArrayBuffer, a typed array or a Blob. @param {ArrayBuffer | Uint8Array<ArrayBuffer> | Blob} bytes */
+  /** A file's bytes, instead of `src`: an ArrayBuffer, a typed array or a Blob. @param {ArrayBuffer | Uint8Array<ArrayBuffer> | Blob} bytes */
   set data(bytes) {
     this.#given = new Response(bytes).arrayBuffer();
     this.#open();

@@ -1,5 +1,5 @@
 /**
- * Runs one request at a time; of those that come meanwhile only the last is run.
+ * Runs one request at a time; of the requests that arrive meanwhile, only the last is run.
  *
  * @template A
  * @param {(argument: A) => Promise<void>} work

@@ -1,4 +1,4 @@
-/** The page's entry, and its door for tests and the developer console: `window.pyAttn`. */
+/** The page's entry, and its interface for tests and the developer console: `window.pyAttn`. */
 
 import { mountApp } from './app.js';
 import { Runtime } from './runtime/client.js';

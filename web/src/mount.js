@@ -19,13 +19,13 @@ import { scopedStore } from './store.js';
  * @property {Record<Part, HTMLElement>} parts
  * @property {(format: import('./heatmap/export.js').Format) => Promise<import('./heatmap/export.js').Exported>} exported
  *   what is on screen of the large map, as a file
- * @property {() => void} destroy takes everything away that the view has set up
+ * @property {() => void} destroy removes everything that the view has set up
  */
 
 /**
  * @param {HTMLElement} element filled by the view
  * @param {Model} model
- * @param {{ kernel?: HTMLElement }} [elsewhere] a part that has its place outside of `element`
+ * @param {{ kernel?: HTMLElement }} [elsewhere] the element of a part that stands outside of `element`
  * @returns {View}
  */
 export function mount(element, model, { kernel } = {}) {

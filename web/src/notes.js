@@ -1,4 +1,4 @@
-/** Short texts that this browser keeps from visit to visit, such as what was measured here. */
+/** Short texts that this browser keeps from visit to visit, such as the results of autotuning. */
 
 const NAME = 'py-attn notes';
 

@@ -1,10 +1,10 @@
-/** The exact weights of rows, kept so that moving the pointer along a row asks once. */
+/** The exact weights of a map's rows, cached so that moving the pointer along a row fetches them once. */
 
 import { latest } from './latest.js';
 
 const KEPT = 256;
 
-/** @type {WeakMap<object, ReturnType<typeof build>>} one for all panels around a store */
+/** @type {WeakMap<object, ReturnType<typeof build>>} shared by all panels of a store */
 const made = new WeakMap();
 
 /**

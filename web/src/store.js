@@ -4,7 +4,7 @@
  * @typedef {import('./types').SourceInfo} SourceInfo
  * @typedef {object} State
  * @property {SourceInfo | null} source
- * @property {number} sourceNumber counts the sources, so that an answer about an earlier one can be told
+ * @property {number} sourceNumber counts the sources, so that an answer about an earlier one can be recognised
  * @property {number} layer
  * @property {number} head
  * @property {number} query row under the cursor
@@ -21,7 +21,7 @@
  * @property {(keys: (keyof State)[], listener: (state: Readonly<State>) => void) => () => void} on calls the
  *   listener after one of the keys changed, until the function that it gives back is called
  *
- * @typedef {Store & { call: import('./api.js').Call }} Model what stands behind a view: its state, and Python
+ * @typedef {Store & { call: import('./api.js').Call }} Model what a view shows: its state, and the calls to Python
  */
 
 /** @type {State} */
@@ -72,7 +72,7 @@ export function createModel(call, initial) {
   return Object.assign(createStore(initial), { call });
 }
 
-/** Puts another source in; what was in focus stays there, as far as the new one reaches. @param {Store} store @param {SourceInfo} source */
+/** Opens another source; the focus stays where it is, within what the new source has. @param {Store} store @param {SourceInfo} source */
 export function openSource(store, source) {
   const { layer, head, query, key, sourceNumber } = store.state;
   store.set({
@@ -87,8 +87,8 @@ export function openSource(store, source) {
 }
 
 /**
- * A store as one view sees it: what the view listens to ends with it, and then there is no source any more, so
- * that whatever is still under way stops.
+ * A store as one view sees it. When the view ends, so do its subscriptions, and its state has no source any more, so
+ * that work still in progress for the view stops.
  * @param {Store} store
  */
 export function scopedStore(store) {
@@ -119,7 +119,7 @@ export function scopedStore(store) {
       };
     },
 
-    /** Tells every listener what holds already. */
+    /** Calls every listener with the state as it is. */
     begin() {
       for (const tell of first.splice(0)) tell();
     },

@@ -33,14 +33,14 @@ function read() {
   }
 }
 
-/** A map's colours begin dark in the dark and light in the light. @param {string} colormap @param {boolean} inTheDark */
+/** The colour map whose lowest value has the theme's background: dark in a dark theme, light in a light one. @param {string} colormap @param {boolean} inTheDark */
 export function themedColormap(colormap, inTheDark) {
   const base = colormap.replace(/_r$/u, '');
   return inTheDark ? base : `${base}_r`;
 }
 
 /**
- * Follows the light or dark of somebody else's page around an element.
+ * Follows whether the page around an element is light or dark.
  * @param {Element} element
  * @param {(isDark: boolean) => void} onChange called at once, and after each change
  * @returns {() => void} ends it

@@ -11,8 +11,10 @@ export interface SourceInfo {
   headDim: number;
   note: string;
   engine: string;
-  /** which of score_mod and mask_mod the visitor has put over it */
+  /** which of the visitor's score_mod and mask_mod apply to it */
   edited?: string[];
+  /** why the visitor's text does not apply to it */
+  editError?: EditError | null;
 }
 
 export interface Overview {
@@ -138,8 +140,15 @@ export interface CacheStep {
 }
 
 /** What became of the text of a score_mod. */
+export interface EditError {
+  message: string;
+  line: number | null;
+  /** false where the text ran until something ended it */
+  finished: boolean;
+}
+
 export interface Edited {
-  error?: { message: string; line?: number | null } | null;
+  error?: EditError | null;
   edited: string[];
   wgsl: string;
   kernel: string;

@@ -1,10 +1,10 @@
 /**
  * The notebook widget's front end, as anywidget loads it: a function that gives every model a front end of its own.
- * What computes is Python in the kernel; what it asks of a GPU is done here, on the viewer's.
+ * Python computes in the kernel; its GPU work is done here, on the GPU of the reader's computer.
  */
 
-import { createLink } from './embed/link.js';
-import { createShell } from './embed/shell.js';
+import { Link } from './embed/link.js';
+import { Shell } from './embed/shell.js';
 import { createTraitModel } from './embed/traits.js';
 import { bytesOf } from './embed/wire.js';
 import { h } from './dom.js';
@@ -14,8 +14,7 @@ import './styles/widget.css';
 
 /**
  * @typedef {import('./embed/link.js').AnyModel} AnyModel
- * @typedef {import('./embed/link.js').Link} Link
- * @typedef {ReturnType<typeof createTraitModel>} TraitModel
+ * @typedef {import('./embed/traits.js').TraitModel} TraitModel
  */
 
 const GONE = 'The kernel does not answer: it is busy, or was restarted. What is shown stays as it was; run the cell again.';
@@ -28,7 +27,7 @@ export default function widget() {
 
   /** @param {AnyModel} traits */
   function begin(traits) {
-    const link = createLink(traits);
+    const link = new Link(traits);
     const model = createTraitModel(traits, link.call);
     const askInfo = () => {
       if (link.state !== 'live' || model.state.info) return;
@@ -53,69 +52,96 @@ export default function widget() {
     /** @param {{ model: AnyModel, el: HTMLElement }} given */
     render({ model: traits, el }) {
       const { link, model } = made ?? begin(traits);
-      return showView(traits, el, link, model);
+      const view = new WidgetView(traits, el, link, model);
+      return () => view.destroy();
     },
   };
 }
 
-/**
- * @param {AnyModel} traits @param {HTMLElement} el @param {Link} link @param {TraitModel} model
- * @returns {() => void} takes the view away
- */
-function showView(traits, el, link, model) {
-  const host = h('div', { class: 'py-attn-widget' });
-  const covered = h('style', null);
-  el.append(covered, host);
-  const shell = createShell(host, { onTheme: (isDark) => model.setDark(isDark) });
+/** A widget as one output cell shows it. */
+class WidgetView {
+  #traits;
+  #link;
+  #model;
+  #shell;
+  #host = h('div', { class: 'py-attn-widget' });
+  /** Hides the picture that the notebook holds for where no JavaScript runs, while a view is shown. */
+  #covered = h('style', null);
   /** @type {import('./mount.js').View | null} */
-  let view = null;
+  #view = null;
+  #events = ['state', 'message', 'still', 'title'].map((name) => `change:${name}`);
+  #unsubscribe;
+  #update = () => this.#show();
 
-  function update() {
-    const message = String(traits.get('message') ?? '');
-    const failed = traits.get('state') === 'error';
+  /** @param {AnyModel} traits @param {HTMLElement} el @param {Link} link @param {TraitModel} model */
+  constructor(traits, el, link, model) {
+    this.#traits = traits;
+    this.#link = link;
+    this.#model = model;
+    el.append(this.#covered, this.#host);
+    this.#shell = new Shell(this.#host, { onTheme: (isDark) => model.setDark(isDark) });
+    this.#unsubscribe = [link.onChange(this.#update), model.on(['source', 'info'], this.#update)];
+    for (const event of this.#events) traits.on(event, this.#update);
+    link.countView(1);
+    this.#show();
+  }
+
+  destroy() {
+    for (const end of this.#unsubscribe) end();
+    for (const event of this.#events) this.#traits.off(event, this.#update);
+    this.#hide();
+    this.#shell.destroy();
+    this.#host.remove();
+    this.#covered.remove();
+    this.#link.countView(-1);
+  }
+
+  get #failed() {
+    return this.#traits.get('state') === 'error';
+  }
+
+  #show() {
+    const { source, info } = this.#model.state;
     // Before `connect` is answered the kernel would draw without the GPU, and then again.
-    const ready = link.state === 'live' && !failed && model.state.source !== null && model.state.info !== null;
-    if (ready && !view) {
+    const ready = this.#link.state === 'live' && !this.#failed && source !== null && info !== null;
+    if (ready && !this.#view) {
       try {
-        view = mount(shell.content, model);
+        this.#view = mount(this.#shell.content, this.#model);
       } catch (error) {
-        shell.say('bad', 'The view could not be shown.', shortError(error));
+        this.#shell.say('bad', 'The view could not be shown.', shortError(error));
         return;
       }
-    } else if (view && (failed || link.state === 'closed' || !model.state.source)) hide();
-    shell.setTitle(String(traits.get('title') ?? ''));
-    const png = bytesOf(traits.get('still'));
-    const hasStill = png.length > 0 && !failed;
-    const outside = String(traits.get('still_id') ?? '');
+    } else if (this.#failed || this.#link.state === 'closed' || !source) this.#hide();
+    this.#shell.setTitle(String(this.#traits.get('title') ?? ''));
+    this.#say(ready, this.#showStill());
+  }
+
+  #hide() {
+    this.#view?.destroy();
+    this.#view = null;
+  }
+
+  /** Shows the saved picture where there is no view; says whether there is one. */
+  #showStill() {
+    const png = bytesOf(this.#traits.get('still'));
+    const hasStill = png.length > 0 && !this.#failed;
+    const outside = String(this.#traits.get('still_id') ?? '');
     // A notebook may hold the same picture for where no JavaScript runs.
-    covered.textContent = view && outside ? `#${CSS.escape(outside)} { display: none }` : '';
-    const shown = !view && hasStill && !(outside && document.getElementById(outside));
-    shell.showStill(shown ? png : null, String(traits.get('still_text') ?? ''));
-    if (failed) shell.say('bad', 'This cannot be shown.', message);
-    else if (link.state === 'closed') shell.say('note', 'Closed.', 'The view was closed in Python; run the cell again to see it.');
-    else if (link.state === 'silent') shell.say('note', '', view ? GONE : hasStill ? STILL : SILENT);
+    this.#covered.textContent = this.#view && outside ? `#${CSS.escape(outside)} { display: none }` : '';
+    const shown = !this.#view && hasStill && !(outside && document.getElementById(outside));
+    this.#shell.showStill(shown ? png : null, String(this.#traits.get('still_text') ?? ''));
+    return hasStill;
+  }
+
+  /** @param {boolean} ready @param {boolean} hasStill */
+  #say(ready, hasStill) {
+    const message = String(this.#traits.get('message') ?? '');
+    const { state } = this.#link;
+    const shell = this.#shell;
+    if (this.#failed) shell.say('bad', 'This cannot be shown.', message);
+    else if (state === 'closed') shell.say('note', 'Closed.', 'The view was closed in Python; run the cell again to see it.');
+    else if (state === 'silent') shell.say('note', '', this.#view ? GONE : hasStill ? STILL : SILENT);
     else if (!ready) shell.say('wait', 'Waiting for the kernel …');
     else shell.say('note', '', message);
   }
-
-  function hide() {
-    view?.destroy();
-    view = null;
-  }
-
-  const ends = [link.onChange(update), model.on(['source', 'info'], update)];
-  const names = ['state', 'message', 'still', 'title'].map((name) => `change:${name}`);
-  for (const name of names) traits.on(name, update);
-  link.countView(1);
-  update();
-
-  return () => {
-    for (const end of ends) end();
-    for (const name of names) traits.off(name, update);
-    hide();
-    shell.destroy();
-    host.remove();
-    covered.remove();
-    link.countView(-1);
-  };
 }

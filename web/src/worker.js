@@ -1,10 +1,10 @@
-/** The worker: Python lives here, and the GPU behind it. The page talks to it through Comlink. */
+/** The worker: runs Python, which uses the GPU through the bridge. The page calls it through Comlink. */
 
 import * as Comlink from 'comlink';
 import { createAssets } from './assets.js';
-import { createBridge, whyNoWebGPU } from './bridge.js';
+import { createBridge } from './bridge.js';
+import { whyNoWebGPU } from './gpu/adapter.js';
 import { createNotes } from './notes.js';
-import { AT_START } from './runtime/at-start.js';
 import { bootPython, loadRest } from './runtime/boot.js';
 import { createFirsts } from './runtime/firsts.js';
 import { createOutput } from './runtime/output.js';
@@ -24,7 +24,7 @@ import { keepImport, readProfile, timed } from './runtime/profile.js';
 let python;
 /** @type {any} py_attn.viewer.Viewer */
 let viewer;
-/** @type {Map<number, any>} py_attn.viewer.files.FileViewer, on the same device */
+/** @type {Map<number, any>} a Viewer for each file, on the same device */
 const fileViewers = new Map();
 let lastNumber = 0;
 /** @type {ReturnType<typeof createAssets>} */
@@ -33,22 +33,21 @@ let assets;
 let output;
 /** Imported one by one, so that the profile of a start says what each takes. */
 const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
-/** What runs before all of Python is there. Loading the model needs no other modules than a start. */
-const RIGHT_AWAY = new Set([...AT_START, 'load_model']);
 /**
- * At its start the page asks for everything at once. What is looked at first goes first, as compiling the kernels of the
- * others would hold it up: the first answer to the one is waited for by the other.
+ * The methods that need no other modules than a start, as Python's table says (py_attn/viewer/methods.py), each with the
+ * method whose first answer it waits for ('' for none): at its start the page asks for everything at once, and compiling
+ * the kernels of the other panels would delay the map in focus.
  * @type {Record<string, string | undefined>}
  */
-const GOES_AFTER = { overview: 'window', row: 'window', decode_open: 'overview' };
+let earlyMethods = {};
 /** What is out of sight is never asked for. */
 const MOST_WAITED_MS = 1000;
 const firstAnswers = createFirsts();
-/** By then all maps of the start are there. Who needs these modules sooner asks sooner, and is told what fails. */
+/** By then all maps of the start are drawn. A call that needs these modules sooner loads them itself, and reports a failure. */
 const REST_AFTER_MS = 2000;
-/** @type {Promise<void> | undefined} when the modules are there that a start does without */
+/** @type {Promise<void> | undefined} resolves when the modules are loaded that a start does not need */
 let rest;
-/** @type {AbortController | undefined} of the load of the model that is under way */
+/** @type {AbortController | undefined} of the load of the model that is in progress */
 let load;
 
 const worker = {
@@ -68,13 +67,14 @@ const worker = {
     python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
     for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
     viewer = python.pyimport('py_attn.viewer').Viewer();
+    earlyMethods = toPlain(viewer.early_methods);
     // What was imported stays: collections need not look at all of it each time.
     python.pyimport('gc').freeze();
     onProgress({ stage: 'gpu', loaded: 0, total: 0, name: '' });
     return worker.renew();
   },
 
-  /** Asks for a (new) device, and says what there is. @returns {Promise<Info>} */
+  /** Requests a (new) device, and describes it. @returns {Promise<Info>} */
   async renew() {
     const info = await worker.call('connect', {});
     for (const number of fileViewers.keys()) renewFileViewer(number);
@@ -103,11 +103,11 @@ const worker = {
    * @param {string} method
    * @param {Record<string, any>} payload
    * @param {(...news: any[]) => void} [onProgress]
-   * @param {number} [number] of a file's viewer, in the place of the page's own
+   * @param {number} [number] of a file's viewer, instead of the page's own
    */
   async call(method, payload, onProgress, number) {
-    if (!RIGHT_AWAY.has(method)) await wholePython();
-    const before = GOES_AFTER[method];
+    const before = earlyMethods[method];
+    if (before === undefined) await wholePython();
     if (before) await firstAnswers.wait(before, MOST_WAITED_MS);
     // null would become Python's JsNull; what is absent has its default there.
     const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
@@ -148,7 +148,7 @@ const worker = {
     fileViewers.delete(number);
   },
 
-  /** When what happened here, for the bench. */
+  /** What happened in this worker and when, for the bench. */
   async profile() {
     return readProfile();
   },
@@ -185,11 +185,11 @@ function wholePython() {
 /** @param {number} number */
 function renewFileViewer(number) {
   fileViewers.get(number)?.destroy();
-  fileViewers.set(number, python.pyimport('py_attn.viewer.files').FileViewer(viewer));
+  fileViewers.set(number, viewer.beside());
 }
 
 /**
- * The first device is asked for at once, while Python is on its way.
+ * The first device is requested at once, while Python is being loaded.
  * @param {(reason: string) => void} onLost
  */
 function installBridge(onLost) {
@@ -198,7 +198,7 @@ function installBridge(onLost) {
   let newest = 0;
   /** @type {Promise<import('./bridge.js').DeviceBridge> | undefined} */
   let first = timed('request device', () => bridge.requestDevice());
-  first.catch(() => {}); // told to whoever asks for it
+  first.catch(() => {}); // reported to the call that asks for the device
   async function nextDevice() {
     const early = await first?.finally(() => (first = undefined));
     return early && !early.lost() ? early : bridge.requestDevice();
@@ -209,7 +209,7 @@ function installBridge(onLost) {
       async requestDevice() {
         const device = await nextDevice();
         const number = ++newest;
-        // A loss of a device that has been replaced concerns nobody.
+        // The loss of a device that has been replaced is not reported.
         device.whenLost().then((reason) => number === newest && onLost(reason));
         return device;
       },
@@ -240,7 +240,7 @@ function toPlain(value) {
 }
 
 /**
- * An error that survives the way to the page: its name is the exception's class, its message the traceback.
+ * An error that can be sent to the page: its name is the exception's class, its message the traceback.
  * @param {any} error
  */
 function pythonError(error) {

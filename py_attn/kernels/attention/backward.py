@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from py_attn.arguments import Layout, Window
+from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import (
-    SCORE_PARAMS,
-    Inputs,
-    Operand,
-    check_lse,
-    operand,
-    output_like,
-    output_type,
-    pad4,
-    padded_output,
-    prepare,
-    score_params,
-)
-from py_attn.kernels.attention.packing import TILES, tile_slots, tile_table
+from py_attn.kernels.attention.options import Call, Options, resolve, resolve_like_output, resolve_lse
+from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
 from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
-from py_attn.kernels.mods import MOD_PARAMS, mod_params
-from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
+from py_attn.kernels.mods import MOD_PARAMS
+from py_attn.kernels.operands import Operand, in_vec4s, output_type
+from py_attn.kernels.scores import SCORE_PARAMS
+from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 
-_DELTA_PARAMS = ParamsLayout(
-    grad_strides="vec4<u32>",
-    out_strides="vec4<u32>",
-    lse_strides="vec4<u32>",
-    grad_first="u32",
-    out_first="u32",
-    lse_first="u32",
-    heads="u32",
-    queries="u32",
-    rows="u32",
-    **ROW_PARTS_PARAMS,
+_DELTA = Kernel(
+    "backward_delta",
+    "attention/backward_delta.wgsl",
+    ParamsLayout(
+        grad_strides="vec4<u32>",
+        out_strides="vec4<u32>",
+        lse_strides="vec4<u32>",
+        grad_first="u32",
+        out_first="u32",
+        lse_first="u32",
+        heads="u32",
+        queries="u32",
+        rows="u32",
+        **ROW_PARTS_PARAMS,
+    ),
 )
 _COMMON = {
     **SCORE_PARAMS,
@@ -53,11 +47,46 @@ _COMMON = {
     "tiles": "u32",
     "grad_scale": "f32",
 }
-_QUERY_PARAMS = ParamsLayout(**_COMMON, d_query_strides="vec4<u32>")
-_KEY_PARAMS = ParamsLayout(**_COMMON, d_key_strides="vec4<u32>", d_value_strides="vec4<u32>")
-_SINK_PARAMS = ParamsLayout(batch="u32", heads="u32", queries="u32", **SINK_PARAMS)
+#: One launch for the gradient of the query, one for those of key and value.
+_SIDES = {
+    "query": Kernel(
+        "attention_backward",
+        "attention/backward.wgsl",
+        ParamsLayout(**_COMMON, d_query_strides="vec4<u32>"),
+    ),
+    "key": Kernel(
+        "attention_backward",
+        "attention/backward.wgsl",
+        ParamsLayout(**_COMMON, d_key_strides="vec4<u32>", d_value_strides="vec4<u32>"),
+    ),
+}
+_SINKS = Kernel(
+    "sink_gradient",
+    "attention/sink_gradient.wgsl",
+    ParamsLayout(batch="u32", heads="u32", queries="u32", **SINK_PARAMS),
+)
 _DELTA_WORKGROUP = 64
 _SINK_WORKGROUP = 64
+#: row_max, 1 / row_sum and Σ grad·out of every row, and nothing, [B, Hq, Sq, 4] float32.
+_ROW_VALUES = Arg("row_values", "vec4<f32>")
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardConfig:
+    """What a call is compiled with.
+
+    Attributes
+    ----------
+    query, key : Tile
+        Of the launch for the query's gradient, whose rows are queries, and of that for the others, whose
+        rows are keys.
+    unrolled : bool
+        Whether inner loops are written out.
+    """
+
+    query: Tile
+    key: Tile
+    unrolled: bool = True
 
 
 def attention_backward(
@@ -83,7 +112,7 @@ def attention_backward(
     """The gradients of :func:`attention` with respect to query, key and value, and to sinks where given.
 
     The probabilities are recomputed tile by tile from the LSE. Each gradient has one workgroup that
-    writes it, so there are no atomics and results are the same from run to run; with grouped heads,
+    writes it, so there are no atomics and results are deterministic; with grouped heads,
     those of key and value are summed over the group. The keywords must be those of the forward call; the
     tensors that a ``score_mod`` looks things up in get no gradient.
 
@@ -110,208 +139,225 @@ def attention_backward(
     ValueError, TypeError
         For an argument that does not fit.
     """
-    inputs = prepare(
-        query,
-        key,
-        value,
-        mask=mask,
-        causal=causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        kv_lengths=kv_lengths,
-        query_offset=query_offset,
-        layout=layout,
-        score_mod=score_mod,
-        mask_mod=mask_mod,
-        sinks=sinks,
-        slope=True,
-    )
-    gradients, d_sinks = run(inputs, grad_out, out, lse)
-    return (*(inputs.as_bhsd(gradient) for gradient in gradients), *d_sinks)
-
-
-def run(
-    inputs: Inputs, grad_out: Any, out: Any, lse: Any
-) -> tuple[tuple[Tensor, Tensor, Tensor], list[Tensor]]:
-    """The gradients of checked inputs: of query, key and value as [B, H, S, D], and of sinks if any."""
-    p = inputs.problem
-    out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
-    grad = output_like("grad_out", grad_out, out_shape, inputs)
-    result = output_like("out", out, out_shape, inputs)
-    row_lse = check_lse(lse, inputs)
-    d_query, d_key, d_value = (
-        padded_output(inputs, x.tensor.shape, x.tensor.dtype) for x in inputs.operands()
-    )
-    row_values = _row_values(inputs, grad, result, row_lse)
-    backward = _Backward(inputs, grad, row_values)
-    if d_query.size:
-        backward.dispatch("query", p.queries, p.heads, {"d_query": d_query})
-    if d_key.size:
-        backward.dispatch("key", p.keys, p.kv_heads, {"d_key": d_key, "d_value": d_value})
-    d_sinks = [] if inputs.sinks is None else [_sink_gradient(inputs, inputs.sinks, row_values)]
-    return (d_query, d_key, d_value), d_sinks
-
-
-def _row_values(inputs: Inputs, grad: Operand, out: Operand, lse: Tensor) -> Tensor:
-    """row_max, 1 / row_sum and Σ grad·out of every row, and nothing, [B, Hq, Sq, 4] float32."""
-    p, device = inputs.problem, inputs.device
-    rows = device.empty((p.batch, p.heads, p.queries, 4))
-    if not rows.size:
-        return rows
-    named = (("grad_out", grad.tensor), ("out", out.tensor), ("lse", lse), ("rows", rows))
-    bound = [device.bind(tensor, name) for name, tensor in named]
-    constants = {
-        "grad_dtype": grad.tensor.dtype,
-        "grad_packed": grad.packed,
-        "out_dtype": out.tensor.dtype,
-        "out_packed": out.packed,
-        "dtypes": (grad.tensor.dtype, out.tensor.dtype),
-        "DV": p.value_head_dim,
-        "DV4": pad4(p.value_head_dim) // 4,
-        "WORKGROUP": _DELTA_WORKGROUP,
+    tensors = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "mask": mask,
+        "kv_lengths": kv_lengths,
+        "sinks": sinks,
     }
-    shader = _render_delta((grad.binding, out.binding), tuple(constants.items()))
-    params = _DELTA_PARAMS.pack(
-        grad_strides=grad.strides,
-        out_strides=out.strides,
-        grad_first=bound[0].first,
-        out_first=bound[1].first,
-        lse_strides=(*lse.strides, 0),
-        lse_first=bound[2].first,
-        heads=p.heads,
-        queries=p.queries,
-        rows=rows.size // 4,
-        **row_parts_params(lse, bound[2], natural=inputs.natural),
-    )
-    device.dispatch(shader, params, bound, device.grid(-(-rows.size // 4 // _DELTA_WORKGROUP), "query"))
-    return rows
+    results = {"grad_out": grad_out, "out": out, "lse": lse}
+    asked = (causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
 
-
-def _sink_gradient(inputs: Inputs, sinks: Tensor, row_values: Tensor) -> Tensor:
-    """The gradient of the sinks, float32 [Hq], from what :func:`_row_values` gives."""
-    p, device = inputs.problem, inputs.device
-    if not row_values.size:
-        return device.tensor(np.zeros(p.heads, np.float32))
-    d_sinks = device.empty((p.heads,))
-    named = (("rows", row_values), ("sinks", sinks), ("d_sinks", d_sinks))
-    bound = [device.bind(tensor, name) for name, tensor in named]
-    params = _SINK_PARAMS.pack(
-        batch=p.batch, heads=p.heads, queries=p.queries, **sink_params(sinks, bound[1].first)
-    )
-    device.dispatch(_render_sinks(sinks.dtype, inputs.natural), params, bound, device.grid(p.heads, "sinks"))
-    return d_sinks
-
-
-class _Backward:
-    """What the two passes share."""
-
-    def __init__(self, inputs: Inputs, grad: Operand, row_values: Tensor) -> None:
-        self.inputs = inputs
-        self.grad = grad
-        self.row_values = row_values
-
-    def dispatch(self, side: str, rows: int, heads: int, outputs: dict[str, Tensor]) -> None:
-        """One pass: ``side`` owns the rows."""
-        inputs, p, device = self.inputs, self.inputs.problem, self.inputs.device
-        d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
-        limits, software = device.info.limits, device.info.software
-        sums4 = (d4,) if side == "query" else (d4, dv4)
-        tiles = tiles_for(
-            max(d4, dv4),
-            max(sums4),
-            limits,
-            0,
-            software,
-            scores=2,
-            sums4=sums4,
-            inline=inputs.masked_one_by_one,
+    def make() -> Planned:
+        call = resolve(
+            **tensors,
+            causal=causal,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            query_offset=query_offset,
+            layout=layout,
+            score_mod=score_mod,
+            mask_mod=mask_mod,
+            slope=True,
         )
-        plain = [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
-        tile = choose_tile(rows, heads * p.batch, plain)
-        if tile is None:
-            allowed = device.info.limits["maxComputeWorkgroupStorageSize"]
-            raise ValueError(
-                f"query: the backward pass with head dims {p.head_dim} and {p.value_head_dim} needs more "
-                f"workgroup memory than the {allowed:,} bytes of {device.info}"
+        return plan_call(call, **results)
+
+    made = run_call("attention_backward", tensors | results, asked, make)
+    return tuple(made[name] for name in gradients(sinks))
+
+
+def gradients(sinks: object) -> tuple[str, ...]:
+    """The names of a call's results."""
+    return ("d_query", "d_key", "d_value", *(() if sinks is None else ("d_sinks",)))
+
+
+def plan_call(call: Call, grad_out: Any, out: Any, lse: Any, config: BackwardConfig | None = None) -> Planned:
+    """Plan the gradients of checked arguments; it makes what :func:`gradients` names.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When ``grad_out``, ``out`` or ``lse`` does not fit, or the head dims need more workgroup memory than
+        there is.
+    """
+    grad, grad_tensor = resolve_like_output("grad_out", grad_out, call)
+    result, out_tensor = resolve_like_output("out", out, call)
+    results = {"grad_out": grad_tensor, "out": out_tensor, "lse": resolve_lse(lse, call)}
+    call = call.with_({}, results)
+    config = config or configure(call.options, call.device.info)
+    return Planned(call.device, _plan(call, grad, result, config), call.tensors)
+
+
+def configure(options: Options, info: AdapterInfo) -> BackwardConfig:
+    """The configuration by the static tables.
+
+    Raises
+    ------
+    ValueError
+        When the head dims need more workgroup memory than the adapter has.
+    """
+    p = options.problem
+    query = _choose_tile(options, info, p.queries, p.heads, (in_vec4s(p.head_dim),))
+    widths = (in_vec4s(p.head_dim), in_vec4s(p.value_head_dim))
+    key = _choose_tile(options, info, p.keys, p.kv_heads, widths)
+    return BackwardConfig(query, key, unrolled=not info.software)
+
+
+def _choose_tile(options: Options, info: AdapterInfo, rows: int, heads: int, sums4: tuple[int, ...]) -> Tile:
+    """The tile of a launch that sums up gradients of these widths, in vec4s."""
+    p = options.problem
+    tiles = tiles_for(
+        max(in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)),
+        max(sums4),
+        info.limits,
+        0,
+        info.software,
+        scores=2,
+        sums4=sums4,
+        inline=options.runs_code_per_score,
+    )
+    plain = [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
+    tile = choose_tile(rows, heads * p.batch, plain)
+    if tile is None:
+        allowed = info.limits["maxComputeWorkgroupStorageSize"]
+        raise ValueError(
+            f"query: the backward pass with head dims {p.head_dim} and {p.value_head_dim} needs more "
+            f"workgroup memory than the {allowed:,} bytes of {info}"
+        )
+    return tile
+
+
+def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) -> Plan:
+    options = call.options
+    makes: list[NewTensor] = []
+    launches: list[Launch] = []
+    row_count = options.problem.batch * options.problem.heads * options.problem.queries
+    makes.append(NewTensor("row_values", (*options.lse_shape, 4)))
+    if row_count:
+        launches.append(_launch_row_values(call, grad, result, row_count))
+    for side, names in (("query", ("query",)), ("key", ("key", "value"))):
+        outputs = {f"d_{x.name}": x for x in options.operands() if x.name in names}
+        makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
+        if 0 in next(iter(outputs.values())).shape:
+            continue
+        if options.sequences is not None:
+            tile = config.query if side == "query" else config.key
+            info = call.device.info
+            table, launch_table = plan_tile_table(
+                options, call.tensors, info, tile.queries, side, f"{side}_tiles"
             )
-        named = [*inputs.tensors(), ("grad", self.grad.tensor), ("rows", self.row_values)]
-        named += outputs.items()
-        packing = inputs.packing
-        if packing:
-            slots = tile_slots(rows, packing, tile.queries)
-            table = tile_table(inputs, tile.queries, side)
-            named.insert(-len(outputs), ("tiles", table))
-        else:
-            slots = -(-rows // tile.queries)
-        bound = {name: device.bind(tensor, name) for name, tensor in named}
-        assert inputs.value is not None
-        firsts = {name: buffer.first for name, buffer in bound.items()}
-        params = (_QUERY_PARAMS if side == "query" else _KEY_PARAMS).pack(
-            **score_params(inputs, firsts),
-            **mod_params(inputs.mods, firsts),
-            value_strides=inputs.value.strides,
-            grad_strides=self.grad.strides,
-            value_first=bound["value"].first,
-            grad_first=bound["grad"].first,
-            tiles=slots,
-            grad_scale=p.masking.scale,
-            **{f"{name}_strides": operand(name, tensor).strides for name, tensor in outputs.items()},
-        )
-        constants = inputs.constants() | {
-            "grad_dtype": self.grad.tensor.dtype,
-            "grad_packed": self.grad.packed,
-            "dtypes": tuple(sorted({*inputs.dtypes(), self.grad.tensor.dtype})),
-            "DV": p.value_head_dim,
-            "DV4": dv4,
-            "side": side,
-            "unrolled": not device.info.software,
-        }
-        bindings = [*inputs.bindings(), self.grad.binding, Binding("row_values", "vec4<f32>")]
-        if packing:
-            bindings.append(TILES)
-        bindings += [Binding(name, output_type(t.dtype), writes=True) for name, t in outputs.items()]
-        shader = _render_backward(side, tile, tuple(bindings), tuple(constants.items()))
-        device.dispatch(shader, params, list(bound.values()), device.grid(slots * heads * p.batch, "query"))
+            makes.append(table)
+            launches.append(launch_table)
+        launches.append(_launch_side(call, grad, config, side, outputs))
+    if options.sinks_dtype:
+        makes.append(NewTensor("d_sinks", (options.problem.heads,)))
+        if options.problem.heads:
+            launches.append(_launch_sinks(call))
+    main = next((n for n, each in enumerate(launches) if each.shader.name == "attention_backward"), 0)
+    return Plan(tuple(makes), tuple(launches), main)
 
 
-@functools.lru_cache(maxsize=64)
-def _render_delta(inputs: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
-    return render(
-        "attention/backward_delta.wgsl",
-        "backward_delta",
-        "rows",
-        params=_DELTA_PARAMS,
-        bindings=(*inputs, Binding("lse", "f32"), Binding("row_values", "vec4<f32>", writes=True)),
-        constants=dict(constants),
+def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> Launch:
+    """What every row's gradients need: the parts of its LSE and Σ grad·out."""
+    p, lse = call.options.problem, call.tensors["lse"]
+    return launch(
+        _DELTA,
+        [
+            _grad_arg(grad),
+            out.arg,
+            Arg("lse", "f32"),
+            Arg(_ROW_VALUES.name, _ROW_VALUES.type, writes=True),
+        ],
+        call.tensors,
+        call.device.info.limits,
+        variant="rows",
+        workgroups=-(-rows // _DELTA_WORKGROUP),
+        params={
+            "grad_strides": grad.strides,
+            "out_strides": out.strides,
+            "lse_strides": (*lse.strides, 0),
+            "heads": p.heads,
+            "queries": p.queries,
+            "rows": rows,
+            **row_parts_params(lse, call.device.info.limits, natural=call.options.natural),
+        },
+        constants={
+            "grad_dtype": grad.dtype,
+            "grad_packed": grad.packed,
+            "out_dtype": out.dtype,
+            "out_packed": out.packed,
+            "dtypes": (grad.dtype, out.dtype),
+            **call.options.value_constants(),
+            "WORKGROUP": _DELTA_WORKGROUP,
+        },
     )
 
 
-@functools.cache
-def _render_sinks(dtype: str, natural: bool) -> Shader:
-    return render(
-        "attention/sink_gradient.wgsl",
-        "sink_gradient",
-        dtype,
-        params=_SINK_PARAMS,
-        bindings=(
-            Binding("row_values", "vec4<f32>"),
-            sink_binding(dtype),
-            Binding("d_sinks", "f32", writes=True),
-        ),
-        constants={**sink_constants(dtype, ()), "natural": natural, "WORKGROUP": _SINK_WORKGROUP},
+def _grad_arg(grad: Operand) -> Arg:
+    return Arg(grad.name, grad.arg.type, tensor="grad_out")
+
+
+def _launch_side(
+    call: Call, grad: Operand, config: BackwardConfig, side: str, outputs: dict[str, Operand]
+) -> Launch:
+    """The launch whose tiles are rows of ``side``: it alone writes their gradients."""
+    options, info, p = call.options, call.device.info, call.options.problem
+    assert options.value is not None
+    by_query = side == "query"
+    tile = config.query if by_query else config.key
+    rows, heads = (p.queries, p.heads) if by_query else (p.keys, p.kv_heads)
+    args = [*options.args(), _grad_arg(grad), _ROW_VALUES]
+    if options.sequences is not None:
+        slots = tile_slots(rows, options.sequences, tile.queries)
+        args.append(Arg(TILES.name, TILES.type, tensor=f"{side}_tiles"))
+    else:
+        slots = -(-rows // tile.queries)
+    args += [Arg(name, output_type(x.dtype), writes=True) for name, x in outputs.items()]
+    constants = options.constants() | {
+        "grad_dtype": grad.dtype,
+        "grad_packed": grad.packed,
+        "dtypes": options.dtypes(grad.dtype),
+        **options.value_constants(),
+        "side": side,
+        "unrolled": config.unrolled,
+    }
+    return launch(
+        _SIDES[side],
+        args,
+        call.tensors,
+        info.limits,
+        variant=side,
+        workgroups=slots * heads * p.batch,
+        params={
+            **options.score_params(),
+            "value_strides": options.value.strides,
+            "grad_strides": grad.strides,
+            "tiles": slots,
+            "grad_scale": p.masking.scale,
+            **{f"{name}_strides": options.result_strides(x.shape) for name, x in outputs.items()},
+        },
+        constants=constants | tile.constants(),
     )
 
 
-@functools.lru_cache(maxsize=128)
-def _render_backward(
-    side: str, tile: Tile, bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]
-) -> Shader:
-    return render(
-        "attention/backward.wgsl",
-        "attention_backward",
-        side,
-        params=_QUERY_PARAMS if side == "query" else _KEY_PARAMS,
-        bindings=bindings,
-        constants=dict(constants) | tile.constants(),
+def _launch_sinks(call: Call) -> Launch:
+    """The gradient of the sinks, float32 [Hq], from ``_ROW_VALUES``."""
+    options, p = call.options, call.options.problem
+    return launch(
+        _SINKS,
+        [_ROW_VALUES, *sink_args(options.sinks_dtype), Arg("d_sinks", "f32", writes=True)],
+        call.tensors,
+        call.device.info.limits,
+        variant=str(options.sinks_dtype),
+        workgroups=p.heads,
+        params={"batch": p.batch, "heads": p.heads, "queries": p.queries, **options.sink_params()},
+        constants={
+            **sink_constants(options.sinks_dtype, ()),
+            "natural": options.natural,
+            "WORKGROUP": _SINK_WORKGROUP,
+        },
+        grid_name="sinks",
     )

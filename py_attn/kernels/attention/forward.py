@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from py_attn.arguments import Layout, Window
-from py_attn.gpu.device import Device
+from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader, render
-from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.join import CUT_PARAMS, PIECES, cut_params, empty_pieces, plan_join
-from py_attn.kernels.attention.matrix import ENABLE, MatrixTile, bindings, layouts, matrix_tile, missing
-from py_attn.kernels.attention.options import (
-    SCORE_PARAMS,
-    Inputs,
-    operand,
-    output_type,
-    pad4,
-    padded_output,
-    prepare,
-    score_params,
-)
-from py_attn.kernels.attention.packing import TILES, tile_slots, tile_table
-from py_attn.kernels.attention.tiles import Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.gpu.shader import SUBGROUP_ID
+from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
+from py_attn.kernels.attention.join import CUT_PARAMS, cut_params, new_pieces, pieces_arg, plan_join
+from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
+from py_attn.kernels.attention.options import Call, Options, resolve
+from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tuning import tuned
-from py_attn.kernels.forms import Launch
-from py_attn.kernels.lse import LSE_PARAMS, empty_lse, lse_plane
-from py_attn.kernels.mods import MOD_PARAMS, mod_params
-from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
+from py_attn.kernels.calls import Planned, run_call
+from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
+from py_attn.kernels.mods import MOD_PARAMS
+from py_attn.kernels.operands import output_type
+from py_attn.kernels.scores import SCORE_PARAMS
+from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 
-Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
-VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
-_NAIVE_WORKGROUP = 64
-# Few invocations to a workgroup, so that short inputs still make work for every core.
-_ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
-# Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.
-_ROWS_MIN_QUERIES = 16
 _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
@@ -68,7 +53,7 @@ def attention(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
-    variant: Variant = "auto",
+    variant: Variant | Config = "auto",
     return_lse: bool = False,
 ) -> Any:
     """softmax(scale · query keyᵀ + mask) value, without ever storing the scores.
@@ -119,6 +104,7 @@ def attention(
         float16 inputs and head dims up to 256, multiplies on tensor cores through WebGPU's experimental
         subgroup matrices: float16 weights, float32 sums, so within float16's error instead of float32's.
         It needs an adapter with them and with shader-f16, in Chromium behind flags (docs/attention.md).
+        A :class:`~py_attn.kernels.attention.config.Config` in place of a name is taken as it is.
     return_lse : bool
         Also return the log-sum-exp of each row's scores.
 
@@ -136,234 +122,136 @@ def attention(
     """
     if value is None:
         raise TypeError("value: expected a Tensor or an array, got None")
-    inputs = prepare(
-        query,
-        key,
-        value,
-        mask=mask,
-        causal=causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        kv_lengths=kv_lengths,
-        query_offset=query_offset,
-        layout=layout,
-        score_mod=score_mod,
-        mask_mod=mask_mod,
-        sinks=sinks,
-    )
-    out, lse = run(inputs, variant, return_lse=return_lse)
-    return (inputs.as_bhsd(out), lse) if return_lse else inputs.as_bhsd(out)
+    tensors = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "mask": mask,
+        "kv_lengths": kv_lengths,
+        "sinks": sinks,
+    }
+    asked = (causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod, variant, return_lse)
+
+    def make() -> Planned:
+        call = resolve(
+            **tensors,
+            causal=causal,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            query_offset=query_offset,
+            layout=layout,
+            score_mod=score_mod,
+            mask_mod=mask_mod,
+        )
+        return plan_call(call, variant, return_lse=return_lse)
+
+    made = run_call("attention", tensors, asked, make)
+    return (made["out"], made["lse"]) if return_lse else made["out"]
 
 
-def run(inputs: Inputs, variant: object, *, return_lse: bool) -> tuple[Tensor, Tensor | None]:
-    """Attention of checked inputs: the output seen as [B, Hq, Sq, Dv], and the LSE [B, Hq, Sq]."""
-    if variant == "matrix":
-        return _record(inputs, (variant, matrix_tile(inputs)), return_lse)
-    choice = choose_variant(inputs, variant)
-    if variant == "auto" and not inputs.masked_one_by_one:
-        choice = tuned(inputs, choice, _record)
-    return _record(inputs, choice, return_lse)
-
-
-def _record(
-    inputs: Inputs, choice: tuple[str, Tile | MatrixTile | None], return_lse: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    p, (chosen, tile) = inputs.problem, choice
-    out = padded_output(inputs, (p.batch, p.heads, p.queries, p.value_head_dim), inputs.query.tensor.dtype)
-    shape = p.batch, p.heads, p.queries
-    lse = empty_lse(inputs.device, shape, natural=inputs.natural) if return_lse else None
-    if out.size:
-        _dispatch(inputs, chosen, tile, out, lse)
-    return out, lse
-
-
-def choose_variant(inputs: Inputs, variant: object) -> tuple[str, Tile | None]:
-    """The variant to run, any but "matrix", and its tile.
+def plan_call(call: Call, variant: object, *, return_lse: bool) -> Planned:
+    """Plan attention of checked arguments; it makes ``out`` and, where asked for, ``lse``.
 
     Raises
     ------
     ValueError
-        When ``variant`` is unknown or this adapter cannot run it, naming what is missing.
+        For a variant that does not exist or that this adapter cannot run.
     """
-    if variant not in VARIANTS:
-        raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
-    info = inputs.device.info
-    # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
-    p = inputs.problem
-    if variant == "auto" and info.software:
-        variant = "rows" if p.queries >= _ROWS_MIN_QUERIES else "naive"
-    if variant in ("naive", "rows"):
-        return str(variant), None
-    d4, dv4 = pad4(p.head_dim) // 4, pad4(p.value_head_dim) // 4
-    inline = inputs.masked_one_by_one
-    sizes = {"cut_keys": p.keys if _may_cut(inputs) else 0, "wide4": dv4}
-    if variant in ("subgroup", "auto"):
-        if info.subgroup_min_size >= 4:
-            tiles = tiles_for(d4, dv4, info.limits, info.subgroup_min_size, info.software, inline=inline)
-            tile = choose_tile(p.queries, p.batch * p.heads, tiles, **sizes)
-            if tile:
-                return "subgroup", tile
-        if variant == "subgroup":
-            missing = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
-            raise ValueError(f"variant: subgroup needs {missing}, which {info} lacks")
-    tiles = tiles_for(d4, dv4, info.limits, 0, info.software, inline=inline)
-    tile = choose_tile(p.queries, p.batch * p.heads, tiles, **sizes)
-    if tile:
-        return "tiled", tile
-    if variant == "tiled":
-        allowed = info.limits["maxComputeWorkgroupStorageSize"]
-        raise ValueError(
-            f"variant: tiled with head dims {p.head_dim} and {p.value_head_dim} needs more workgroup memory "
-            f"than the {allowed:,} bytes of {info}"
-        )
-    return "naive", None
-
-
-def _may_cut(inputs: Inputs) -> bool:
-    """Whether all tiles walk along all keys."""
-    m = inputs.problem.masking
-    unmasked = m.window_left is None and m.window_right is None and not inputs.masked_one_by_one
-    return unmasked and not inputs.packing
-
-
-class Plan(NamedTuple):
-    """What is dispatched, the rows of its tiles, which of these are cut, and what joins their pieces."""
-
-    launch: Launch
-    tile_rows: int
-    cut: Cut | None
-    join: Launch | None
-
-
-def _dispatch(
-    inputs: Inputs, variant: str, tile: Tile | MatrixTile | None, out: Tensor, lse: Tensor | None
-) -> None:
-    device = inputs.device
-    named = inputs.tensors()
-    if inputs.sinks is not None:
-        named.append(("sinks", inputs.sinks))
-    buffers = [device.bind(tensor, name) for name, tensor in named]
-    sequences = inputs.packing.sequences if inputs.packing else None
-    key = (variant, tile, lse is not None, sequences)
-    plan: Plan | None = inputs.plans.get(key)
-    if plan is None:
-        firsts = {name: bound.first for (name, _), bound in zip(named, buffers, strict=True)}
-        plan = inputs.plans[key] = _plan(inputs, variant, tile, firsts, out, lse)
-    if inputs.packing:
-        buffers.append(device.bind(tile_table(inputs, plan.tile_rows, "query"), "cu_seqlens_q"))
-    buffers.append(device.bind(out, "out"))
-    if lse is not None:
-        buffers.append(device.bind(lse, "lse"))
-    if plan.cut is None or plan.join is None:
-        plan.launch.record(device, buffers)
-        return
-    outputs = buffers[len(inputs.tensors()) :]
-    pieces = empty_pieces(device, plan.cut, plan.tile_rows, inputs.problem.value_head_dim)
-    buffers.append(device.bind(pieces, "pieces"))
-    plan.launch.record(device, buffers)
-    plan.join.record(device, [buffers[-1], *outputs])
-
-
-def _plan(
-    inputs: Inputs,
-    variant: str,
-    tile: Tile | MatrixTile | None,
-    firsts: dict[str, int],
-    out: Tensor,
-    lse: Tensor | None,
-) -> Plan:
-    problem = inputs.problem
-    tile_rows = tile.queries if tile else _ROWS["BQ"] if variant == "rows" else _NAIVE_WORKGROUP
-    assert inputs.value is not None
-    rows = problem.batch * problem.heads * problem.queries
-    if inputs.packing:
-        tiles = tile_slots(problem.queries, inputs.packing, tile_rows)
-        workgroups = tiles * problem.heads
-    elif variant != "naive":
-        tiles = -(-problem.queries // tile_rows)
-        workgroups = tiles * problem.heads * problem.batch
+    if isinstance(variant, Config):
+        config = variant
     else:
-        tiles, workgroups = 0, -(-rows // tile_rows)
-    cut = join = None
-    if isinstance(tile, Tile) and _may_cut(inputs):
-        cut = cut_of(workgroups, problem.keys, tile, pad4(problem.value_head_dim) // 4)
-    params = _PARAMS.pack(
-        **score_params(inputs, firsts),
-        **mod_params(inputs.mods, firsts),
-        **sink_params(inputs.sinks, firsts.get("sinks", 0)),
+        config = configure(call.options, call.device.info, variant)
+        if variant == "auto":
+            config = tuned(call, config, plan_forward)
+    return Planned(call.device, plan_forward(call, config, return_lse=return_lse), call.tensors)
+
+
+def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Plan:
+    """The plan of attention with this configuration."""
+    options, info, tensors = call.options, call.device.info, call.tensors
+    p = options.problem
+    makes = [options.result("out", options.out_shape, options.query.dtype)]
+    lse = new_lse("lse", options.lse_shape, info.limits, natural=options.natural) if return_lse else None
+    makes += [lse] if lse else []
+    if 0 in options.out_shape:
+        return Plan(tuple(makes), ())
+    launches = []
+    if options.sequences is not None:
+        table, launch_table = plan_tile_table(options, tensors, info, config.tile_rows, "query", "tiles")
+        makes.append(table)
+        launches.append(launch_table)
+    tiles = query_tiles(options, config.tile_rows)
+    main = len(launches)
+    launches.append(_launch(call, config, tiles, lse))
+    if config.cut:
+        makes.append(new_pieces(config.cut, config.tile_rows, p.value_head_dim))
+        launches.append(plan_join(options, tensors, info, config.cut, config.tile_rows, tiles, lse))
+    return Plan(tuple(makes), tuple(launches), main)
+
+
+def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> Launch:
+    """The launch over tiles of queries, or over rows where the variant is naive."""
+    options, info, cut = call.options, call.device.info, config.cut
+    p = options.problem
+    assert options.value is not None
+    rows = p.batch * p.heads * p.queries
+    if options.sequences is not None:
+        workgroups = tiles * p.heads
+    elif config.variant == "naive":
+        tiles, workgroups = 0, -(-rows // config.tile_rows)
+    else:
+        workgroups = tiles * p.heads * p.batch
+    params = {
+        **options.score_params(),
+        **options.sink_params(),
         **cut_params(cut, workgroups),
-        lse_plane=lse_plane(lse),
-        value_strides=inputs.value.strides,
-        out_strides=operand("out", out).strides,
-        value_first=firsts["value"],
-        rows=rows,
-        tiles=tiles,
-    )
-    if cut and isinstance(tile, Tile):
-        join = plan_join(inputs, cut, tile, tiles, out, firsts.get("sinks", 0), lse)
+        "lse_plane": lse_plane(lse),
+        "value_strides": options.value.strides,
+        "out_strides": options.result_strides(options.out_shape),
+        "rows": rows,
+        "tiles": tiles,
+    }
+    if cut:
         workgroups += cut.tiles * (cut.pieces - 1)
-    shader = attention_shader(inputs, variant, tile, lse is not None, in_pieces=cut is not None)
-    return Plan(Launch(shader, params, inputs.device.grid(workgroups, "query")), tile_rows, cut, join)
-
-
-def attention_shader(
-    inputs: Inputs, variant: str, tile: Tile | MatrixTile | None, return_lse: bool, *, in_pieces: bool = False
-) -> Shader:
-    """The shader of one call, rendered once for each set of constants."""
-    constants = inputs.constants()
-    constants["in_pieces"] = in_pieces
-    constants["DV"] = inputs.problem.value_head_dim
-    constants["DV4"] = pad4(inputs.problem.value_head_dim) // 4
-    constants["return_lse"] = return_lse
-    info = inputs.device.info
-    constants["subgroup_ids"] = variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
-    if variant == "matrix":
-        constants |= layouts(inputs)
-    declared = bindings(inputs) if variant == "matrix" else inputs.bindings()
-    sinks = inputs.sinks.dtype if inputs.sinks is not None else None
-    constants |= sink_constants(sinks, inputs.dtypes())
-    if sinks:
-        declared.append(sink_binding(sinks))
-    return _render(variant, tile, not info.software, tuple(declared), tuple(constants.items()))
-
-
-@functools.lru_cache(maxsize=256)
-def _render(
-    variant: str,
-    tile: Tile | MatrixTile | None,
-    unrolled: bool,
-    inputs: tuple[Binding, ...],
-    constants: tuple[tuple[str, Any], ...],
-) -> Shader:
-    values = dict(constants)
-    if variant == "rows":
-        values |= _ROWS
-    else:
-        values |= tile.constants() if tile else {"WORKGROUP": _NAIVE_WORKGROUP}
-    values["subgroups"] = variant == "subgroup"
-    values["unrolled"] = unrolled
-    outputs = [TILES] if values["varlen"] else []
-    outputs.append(Binding("out", output_type(values["query_dtype"]), writes=True))
-    if values["return_lse"]:
-        outputs.append(Binding("lse", "f32", writes=True))
-    if values["in_pieces"]:
-        outputs.append(PIECES)
-    return render(
-        f"attention/{variant if variant in ('naive', 'rows', 'matrix') else 'tiled'}.wgsl",
-        "attention",
-        variant,
-        params=_PARAMS,
-        bindings=(*inputs, *outputs),
-        constants=values,
-        enable={"subgroup": ("subgroups",), "matrix": ENABLE}.get(variant, ()),
-        requires=(SUBGROUP_ID,) if values["subgroup_ids"] else (),
+    kernel = _KERNELS.get(config.variant, _KERNELS["tiled"])
+    subgroup_ids = config.variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
+    return launch(
+        kernel,
+        _args(options, config, lse is not None),
+        call.tensors,
+        info.limits,
+        variant=config.variant,
+        workgroups=workgroups,
+        params=params,
+        constants=_constants(options, config, info, lse is not None) | {"subgroup_ids": subgroup_ids},
+        enable={"subgroup": ("subgroups",), "matrix": ENABLE}.get(config.variant, ()),
+        requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )
 
 
-def device_variants(device: Device, dtype: str = "float32") -> list[str]:
-    """The variants that ``device`` can run for inputs of ``dtype`` with common head dims, fastest first."""
-    found = ["matrix"] if dtype == "float16" and not missing(device.info) else []
-    if device.info.subgroup_min_size >= 4:
-        found.append("subgroup")
-    return [*(["rows"] if device.info.software else []), *found, "tiled", "naive"]
+_KERNELS = {
+    name: Kernel("attention", f"attention/{name}.wgsl", _PARAMS)
+    for name in ("naive", "rows", "tiled", "matrix")
+}
+
+
+def _args(options: Options, config: Config, return_lse: bool) -> list[Arg]:
+    args = matrix_args(options) if config.variant == "matrix" else options.args()
+    args += sink_args(options.sinks_dtype)
+    if options.sequences is not None:
+        args.append(TILES)
+    args.append(Arg("out", output_type(options.query.dtype), writes=True))
+    if return_lse:
+        args.append(Arg("lse", "f32", writes=True))
+    if config.cut:
+        args.append(pieces_arg(writes=True))
+    return args
+
+
+def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: bool) -> dict[str, Any]:
+    found = options.constants() | options.value_constants() | config.constants()
+    found |= sink_constants(options.sinks_dtype, found["dtypes"])
+    if config.variant == "matrix":
+        found |= layouts(options)
+    return found | {"in_pieces": config.cut is not None, "return_lse": return_lse}

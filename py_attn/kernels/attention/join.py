@@ -1,35 +1,37 @@
-"""The pass that joins tiles of attention which were computed in pieces (see ``cut_of`` in ``_tiles.py``)."""
+"""The launch that joins tiles of attention which were computed in pieces (see ``cut_of`` in ``tiles.py``)."""
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Mapping
 
-from py_attn.gpu.device import Device
+from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import Inputs, operand, output_type, pad4
-from py_attn.kernels.attention.tiles import Cut, Tile
-from py_attn.kernels.forms import Launch
+from py_attn.kernels.attention.options import Options
+from py_attn.kernels.attention.tiles import Cut
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane
-from py_attn.kernels.sinks import SINK_PARAMS, sink_binding, sink_constants, sink_params
+from py_attn.kernels.operands import in_vec4s, output_type, pad4
+from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 
 #: What find_query_tile in lib/query_tile.wgsl needs to know: how many tiles are whole, how many are cut
 #: and into how many pieces, and the keys of a piece.
 CUT_PARAMS = {"whole": "u32", "cut": "u32", "pieces": "u32", "piece_keys": "u32"}
-#: What pieces leave: of each row its sums, and behind them the maximum and the total.
-PIECES = Binding("pieces", "vec4<f32>", writes=True)
-_PARAMS = ParamsLayout(
-    **CUT_PARAMS,
-    **SINK_PARAMS,
-    **LSE_PARAMS,
-    out_strides="vec4<u32>",
-    batch="u32",
-    heads="u32",
-    queries="u32",
-    tiles="u32",
-    empty_lse="f32",
+_JOIN = Kernel(
+    "attention_join",
+    "attention/join.wgsl",
+    ParamsLayout(
+        **CUT_PARAMS,
+        **SINK_PARAMS,
+        **LSE_PARAMS,
+        out_strides="vec4<u32>",
+        batch="u32",
+        heads="u32",
+        queries="u32",
+        tiles="u32",
+        empty_lse="f32",
+    ),
 )
 _WORKGROUP = 256
 
@@ -40,49 +42,49 @@ def cut_params(cut: Cut | None, tiles: int) -> dict[str, int]:
     return {"whole": tiles - cut.tiles, "cut": cut.tiles, "pieces": cut.pieces, "piece_keys": cut.keys}
 
 
-def empty_pieces(device: Device, cut: Cut, tile_rows: int, dim: int) -> Tensor:
-    """Memory for what ``PIECES`` holds."""
-    return device.empty((cut.tiles * cut.pieces * tile_rows, pad4(dim) + 4))
+def pieces_arg(*, writes: bool) -> Arg:
+    """What pieces leave: of each row its sums, and behind them the maximum and the total."""
+    return Arg("pieces", "vec4<f32>", writes=writes)
+
+
+def new_pieces(cut: Cut, tile_rows: int, dim: int) -> NewTensor:
+    """Memory for them."""
+    return NewTensor("pieces", (cut.tiles * cut.pieces * tile_rows, pad4(dim) + 4))
 
 
 def plan_join(
-    inputs: Inputs, cut: Cut, tile: Tile, tiles: int, out: Tensor, sinks_first: int, lse: Tensor | None
+    options: Options,
+    tensors: Mapping[str, Tensor],
+    info: AdapterInfo,
+    cut: Cut,
+    tile_rows: int,
+    tiles: int,
+    lse: NewTensor | None,
 ) -> Launch:
-    """Its launch, a head having so many tiles; its buffers are pieces, sinks, output and LSE."""
-    p, sinks = inputs.problem, inputs.sinks
-    dim4 = pad4(p.value_head_dim) // 4
-    params = _PARAMS.pack(
-        **cut_params(cut, tiles * p.heads * p.batch),
-        **sink_params(sinks, sinks_first),
-        lse_plane=lse_plane(lse),
-        out_strides=operand("out", out).strides,
-        batch=p.batch,
-        heads=p.heads,
-        queries=p.queries,
-        tiles=tiles,
-        empty_lse=-math.inf,
-    )
-    shader = _shader(
-        out.dtype, dim4, tile.queries, lse is not None, sinks.dtype if sinks is not None else None
-    )
-    workgroups = -(-cut.tiles * tile.queries * dim4 // _WORKGROUP)
-    return Launch(shader, params, inputs.device.grid(workgroups, "query"))
-
-
-@functools.lru_cache(maxsize=32)
-def _shader(dtype: str, dim4: int, tile_rows: int, return_lse: bool, sinks_dtype: str | None) -> Shader:
-    bindings = [Binding(PIECES.name, PIECES.type)]
-    if sinks_dtype:
-        bindings.append(sink_binding(sinks_dtype))
-    bindings.append(Binding("out", output_type(dtype), writes=True))
-    if return_lse:
-        bindings.append(Binding("lse", "f32", writes=True))
-    return render(
-        "attention/join.wgsl",
-        "attention_join",
-        dtype,
-        params=_PARAMS,
-        bindings=tuple(bindings),
+    """The second launch, a head having ``tiles`` tiles of ``tile_rows`` rows."""
+    p, dtype, sinks_dtype = options.problem, options.query.dtype, options.sinks_dtype
+    dim4 = in_vec4s(p.value_head_dim)
+    args = [pieces_arg(writes=False), *sink_args(sinks_dtype), Arg("out", output_type(dtype), writes=True)]
+    if lse:
+        args.append(Arg("lse", "f32", writes=True))
+    return launch(
+        _JOIN,
+        args,
+        tensors,
+        info.limits,
+        variant=dtype,
+        workgroups=-(-cut.tiles * tile_rows * dim4 // _WORKGROUP),
+        params={
+            **cut_params(cut, tiles * p.heads * p.batch),
+            **options.sink_params(),
+            "out_strides": options.result_strides(options.out_shape),
+            "batch": p.batch,
+            "heads": p.heads,
+            "queries": p.queries,
+            "tiles": tiles,
+            "empty_lse": -math.inf,
+            "lse_plane": lse_plane(lse),
+        },
         constants={
             "out_dtype": dtype,
             "dtypes": (dtype,),
@@ -92,6 +94,6 @@ def _shader(dtype: str, dim4: int, tile_rows: int, return_lse: bool, sinks_dtype
             "WORKGROUP": _WORKGROUP,
             # Only calls without float masks and mods are cut.
             "natural": False,
-            "return_lse": return_lse,
+            "return_lse": lse is not None,
         },
     )

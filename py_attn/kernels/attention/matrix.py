@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
-from py_attn.gpu.shader import SUBGROUP_ID, Binding
-from py_attn.kernels.attention.options import Inputs, Operand
+from py_attn.gpu.kernel import Arg
+from py_attn.gpu.shader import SUBGROUP_ID
+from py_attn.kernels.attention.options import Options
 
 #: What the shader's text enables.
 ENABLE = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
@@ -89,26 +90,24 @@ def missing(info: AdapterInfo) -> list[str]:
     return lacks
 
 
-def matrix_tile(inputs: Inputs) -> MatrixTile:
-    """The tile for checked inputs.
+def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
+    """The tile for checked arguments.
 
     Raises
     ------
     ValueError
-        When the adapter or these inputs rule the variant out, naming what is missing.
+        When the adapter or these arguments rule the variant out, naming what is missing.
     """
-    info, p = inputs.device.info, inputs.problem
-    if inputs.packing:
+    p = options.problem
+    if options.sequences is not None:
         raise ValueError(
             "variant: matrix is for pa.attention; varlen_attention runs naive, rows, tiled or subgroup"
         )
     if lacks := missing(info):
         raise ValueError(f"variant: matrix needs {', '.join(lacks)}, which {info} lacks")
-    for x in inputs.operands():
-        if x.tensor.dtype != "float16":
-            raise ValueError(
-                f"variant: matrix needs float16 query, key and value, got {x.name} in {x.tensor.dtype}"
-            )
+    for x in options.operands():
+        if x.dtype != "float16":
+            raise ValueError(f"variant: matrix needs float16 query, key and value, got {x.name} in {x.dtype}")
     if max(p.head_dim, p.value_head_dim) > _MAX_HEAD_DIM:
         raise ValueError(
             f"variant: matrix takes head dims up to {_MAX_HEAD_DIM}, got {p.head_dim} and {p.value_head_dim}"
@@ -125,21 +124,12 @@ def matrix_tile(inputs: Inputs) -> MatrixTile:
     )
 
 
-def layout(operand: Operand) -> str:
-    """How rows lie: in aligned eights or fours of elements, or one by one at any strides."""
-    aligned = operand.packed and operand.tensor.shape[3] % 8 == 0 and operand.tensor.offset % 8 == 0
-    if aligned and not any(s % 8 for s in operand.strides[:3]):
-        return "packed8"
-    return "packed4" if operand.packed else "single"
-
-
-def layouts(inputs: Inputs) -> dict[str, object]:
+def layouts(options: Options) -> dict[str, object]:
     """Template variables of the operands' layouts."""
-    return {f"{x.name}_layout": layout(x) for x in inputs.operands()}
+    return {f"{x.name}_layout": x.layout for x in options.operands()}
 
 
-def bindings(inputs: Inputs) -> list[Binding]:
-    """Declarations of the inputs, query, key and value by their layouts."""
-    words = {"packed8": "vec4<u32>", "packed4": "vec2<u32>", "single": "u32"}
-    found = [Binding(x.name, words[layout(x)]) for x in inputs.operands()]
-    return found + inputs.bindings()[len(found) :]
+def matrix_args(options: Options) -> list[Arg]:
+    """Declarations of the inputs: query, key and value are read as wide as their layouts allow."""
+    wide = [x.wide_arg for x in options.operands()]
+    return wide + options.args()[len(wide) :]

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from py_attn.gpu.device import Device
+from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor, as_tensor
-from py_attn.kernels.attention.options import Inputs, Packing
+from py_attn.kernels.attention.options import Call, Options
 
-#: How a kernel declares the table of :func:`tile_table`, which lib/sequences.wgsl reads.
-TILES = Binding("tiles", "vec4<u32>")
-_PARAMS = ParamsLayout(
-    sequences="u32",
-    queries="u32",
-    keys="u32",
-    tile_rows="u32",
-    by_key="u32",
-    slots="u32",
-    query_first="u32",
-    query_stride="u32",
-    key_first="u32",
-    key_stride="u32",
+#: How a kernel declares the table of :func:`plan_tile_table`, which lib/sequences.wgsl reads.
+TILES = Arg("tiles", "vec4<u32>")
+_TABLE = Kernel(
+    "varlen_tiles",
+    "attention/varlen_tiles.wgsl",
+    ParamsLayout(
+        sequences="u32",
+        queries="u32",
+        keys="u32",
+        tile_rows="u32",
+        by_key="u32",
+        slots="u32",
+        cu_queries_first="u32",
+        query_stride="u32",
+        cu_keys_first="u32",
+        key_stride="u32",
+    ),
 )
 _WORKGROUP = 64
 
@@ -67,26 +71,33 @@ def check_cu_seqlens(name: str, value: Any, total: int) -> int:
     return shape[0] - 1
 
 
-def pack(cu_seqlens_q: Any, cu_seqlens_k: Any, queries: int, keys: int, device: Device) -> Packing:
-    """Check and upload the cu_seqlens of both sides."""
-    sequences = check_cu_seqlens("cu_seqlens_q", cu_seqlens_q, queries)
-    others = check_cu_seqlens("cu_seqlens_k", cu_seqlens_k, keys)
+def pack(call: Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Call:
+    """Check and upload the cu_seqlens of both sides, and make ``call`` one of packed sequences.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of :func:`check_cu_seqlens`, or when the two differ in length.
+    """
+    p, device = call.options.problem, call.device
+    sequences = check_cu_seqlens("cu_seqlens_q", cu_seqlens_q, p.queries)
+    others = check_cu_seqlens("cu_seqlens_k", cu_seqlens_k, p.keys)
     if others != sequences:
         raise ValueError(f"cu_seqlens_k: expected the {sequences} sequences of cu_seqlens_q, got {others}")
-    return Packing(
-        as_tensor("cu_seqlens_q", cu_seqlens_q, device, "int32"),
-        as_tensor("cu_seqlens_k", cu_seqlens_k, device, "int32"),
-        sequences,
-    )
+    given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    tensors = {name: as_tensor(name, x, device, "int32") for name, x in given.items()}
+    return call.with_({"sequences": sequences}, tensors)
 
 
-def tile_slots(total: int, packing: Packing, tile_rows: int) -> int:
+def tile_slots(total: int, sequences: int, tile_rows: int) -> int:
     """At least as many slots as there can be tiles: every sequence may end in a partial one."""
-    return total // tile_rows + packing.sequences
+    return total // tile_rows + sequences
 
 
-def tile_table(inputs: Inputs, tile_rows: int, side: str) -> Tensor:
-    """What every slot serves, uint32 [slots, 2, 4]; see attention/varlen_tiles.wgsl.
+def plan_tile_table(
+    options: Options, tensors: Mapping[str, Tensor], info: AdapterInfo, tile_rows: int, side: str, name: str
+) -> tuple[NewTensor, Launch]:
+    """The table of what every slot serves, uint32 [slots, 2, 4], and its launch; see varlen_tiles.wgsl.
 
     Parameters
     ----------
@@ -94,40 +105,34 @@ def tile_table(inputs: Inputs, tile_rows: int, side: str) -> Tensor:
         Rows of a tile.
     side : str
         "query" or "key": whose rows the tiles are.
+    name : str
+        Of the table among the plan's tensors.
     """
-    packing, p, device = inputs.packing, inputs.problem, inputs.device
-    assert packing is not None
-    slots = tile_slots(p.queries if side == "query" else p.keys, packing, tile_rows)
-    table = device.empty((slots, 2, 4), "uint32")
-    named = (("cu_seqlens_q", packing.queries), ("cu_seqlens_k", packing.keys), ("tiles", table))
-    bound = [device.bind(tensor, name) for name, tensor in named]
-    params = _PARAMS.pack(
-        sequences=packing.sequences,
-        queries=p.queries,
-        keys=p.keys,
-        tile_rows=tile_rows,
-        by_key=int(side == "key"),
-        slots=slots,
-        query_first=bound[0].first,
-        query_stride=packing.queries.strides[0],
-        key_first=bound[1].first,
-        key_stride=packing.keys.strides[0],
-    )
-    device.dispatch(_table_shader(), params, bound, device.grid(-(-slots // _WORKGROUP), "cu_seqlens_q"))
-    return table
-
-
-@functools.cache
-def _table_shader() -> Shader:
-    return render(
-        "attention/varlen_tiles.wgsl",
-        "varlen_tiles",
-        "table",
-        params=_PARAMS,
-        bindings=(
-            Binding("cu_queries", "i32"),
-            Binding("cu_keys", "i32"),
-            Binding("tiles", TILES.type, writes=True),
-        ),
+    p = options.problem
+    assert options.sequences is not None
+    slots = tile_slots(p.queries if side == "query" else p.keys, options.sequences, tile_rows)
+    table = launch(
+        _TABLE,
+        [
+            Arg("cu_queries", "i32", tensor="cu_seqlens_q"),
+            Arg("cu_keys", "i32", tensor="cu_seqlens_k"),
+            Arg("tiles", TILES.type, writes=True, tensor=name),
+        ],
+        tensors,
+        info.limits,
+        variant="table",
+        workgroups=-(-slots // _WORKGROUP),
+        params={
+            "sequences": options.sequences,
+            "queries": p.queries,
+            "keys": p.keys,
+            "tile_rows": tile_rows,
+            "by_key": int(side == "key"),
+            "slots": slots,
+            "query_stride": tensors["cu_seqlens_q"].strides[0],
+            "key_stride": tensors["cu_seqlens_k"].strides[0],
+        },
         constants={"WORKGROUP": _WORKGROUP},
+        grid_name="cu_seqlens_q",
     )
+    return NewTensor(name, (slots, 2, 4), "uint32"), table

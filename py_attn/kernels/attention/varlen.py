@@ -9,11 +9,11 @@ import numpy as np
 
 from py_attn.arguments import Window
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention import backward as _backward
-from py_attn.kernels.attention import forward as _attention
-from py_attn.kernels.attention.forward import Variant
-from py_attn.kernels.attention.options import Inputs, prepare
+from py_attn.kernels.attention import backward, forward
+from py_attn.kernels.attention.config import Config, Variant
+from py_attn.kernels.attention.options import Call, resolve
 from py_attn.kernels.attention.packing import pack
+from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import shape_of
 
 
@@ -31,7 +31,7 @@ def varlen_attention(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
-    variant: Variant = "auto",
+    variant: Variant | Config = "auto",
     return_lse: bool = False,
 ) -> Any:
     """:func:`attention` of each packed sequence by itself, in one dispatch.
@@ -60,23 +60,30 @@ def varlen_attention(
     ValueError, TypeError
         For an argument that does not fit.
     """
-    inputs = _prepare(
-        query,
-        key,
-        value,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        causal=causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        score_mod=score_mod,
-        mask_mod=mask_mod,
-        sinks=sinks,
-    )
-    out, lse = _attention.run(inputs, variant, return_lse=return_lse)
-    packed = inputs.as_bhsd(out)[0]
-    return (packed, lse[0]) if lse is not None else packed
+    tensors = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "sinks": sinks,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+    }
+    asked = (causal, window, scale, softcap, score_mod, mask_mod, variant, return_lse)
+
+    def make() -> Planned:
+        call = _resolve(
+            **tensors,
+            causal=causal,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            score_mod=score_mod,
+            mask_mod=mask_mod,
+        )
+        return forward.plan_call(call, variant, return_lse=return_lse)
+
+    made = run_call("varlen_attention", tensors, asked, make)
+    return (made["out"][0], made["lse"][0]) if return_lse else made["out"][0]
 
 
 def varlen_attention_backward(
@@ -118,35 +125,39 @@ def varlen_attention_backward(
     ValueError, TypeError
         For an argument that does not fit.
     """
-    inputs = _prepare(
-        query,
-        key,
-        value,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        causal=causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        score_mod=score_mod,
-        mask_mod=mask_mod,
-        sinks=sinks,
-        slope=True,
-    )
-    gradients, d_sinks = _backward.run(
-        inputs, _lead("grad_out", grad_out, 3), _lead("out", out, 3), _lead("lse", lse, 2)
-    )
-    return (*(inputs.as_bhsd(g)[0] for g in gradients), *d_sinks)
+    tensors = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "sinks": sinks,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+    }
+    results = {"grad_out": grad_out, "out": out, "lse": lse}
+    asked = (causal, window, scale, softcap, score_mod, mask_mod)
+
+    def make() -> Planned:
+        call = _resolve(
+            **tensors,
+            causal=causal,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            score_mod=score_mod,
+            mask_mod=mask_mod,
+            slope=True,
+        )
+        given = {name: _lead(name, x, 2 if name == "lse" else 3) for name, x in results.items()}
+        return backward.plan_call(call, **given)
+
+    made = run_call("varlen_attention_backward", tensors | results, asked, make)
+    return tuple(made[name] if name == "d_sinks" else made[name][0] for name in backward.gradients(sinks))
 
 
-def _prepare(
-    query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any
-) -> Inputs:
-    packed = [_lead(name, x, 3) for name, x in (("query", query), ("key", key), ("value", value))]
-    inputs = prepare(*packed, layout="BSHD", **keywords)
-    p = inputs.problem
-    inputs.packing = pack(cu_seqlens_q, cu_seqlens_k, p.queries, p.keys, inputs.device)
-    return inputs
+def _resolve(query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any) -> Call:
+    given = (("query", query), ("key", key), ("value", value))
+    call = resolve(*(_lead(name, x, 3) for name, x in given), layout="BSHD", **keywords)
+    return pack(call, cu_seqlens_q, cu_seqlens_k)
 
 
 def _lead(name: str, value: Any, rank: int) -> Any:

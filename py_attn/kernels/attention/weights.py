@@ -2,57 +2,91 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from py_attn import colormaps
 from py_attn.arguments import Layout, Window, check_int, check_positive, check_real
-from py_attn.gpu.device import Device
+from py_attn.gpu.kernel import Arg, Constant, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import (
-    SCORE_PARAMS,
-    Inputs,
-    Operand,
-    check_lse,
-    output_like,
-    pad4,
-    prepare,
-    score_params,
-)
+from py_attn.kernels.attention.options import Call, resolve, resolve_like_output, resolve_lse
+from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
-from py_attn.kernels.mods import MOD_PARAMS, mod_params
+from py_attn.kernels.mods import MOD_PARAMS
+from py_attn.kernels.operands import Operand
+from py_attn.kernels.scores import SCORE_PARAMS
 
-_PARAMS = ParamsLayout(
-    **SCORE_PARAMS,
-    **MOD_PARAMS,
-    value_strides="vec4<u32>",
-    grad_strides="vec4<u32>",
-    lse_strides="vec4<u32>",
-    value_first="u32",
-    grad_first="u32",
-    lse_first="u32",
-    heads_first="u32",
-    chosen_heads="u32",
-    pictures="u32",
-    rows="u32",
-    row_begin="u32",
-    row_step="u32",
-    columns="u32",
-    column_begin="u32",
-    column_step="u32",
-    width="u32",
-    height="u32",
-    color_max="f32",
-    color_decades="f32",
-    **ROW_PARTS_PARAMS,
+_WEIGHTS = Kernel(
+    "attention_weights",
+    "attention/weights.wgsl",
+    ParamsLayout(
+        **SCORE_PARAMS,
+        **MOD_PARAMS,
+        value_strides="vec4<u32>",
+        grad_strides="vec4<u32>",
+        lse_strides="vec4<u32>",
+        value_first="u32",
+        grad_first="u32",
+        lse_first="u32",
+        heads_first="u32",
+        chosen_heads="u32",
+        pictures="u32",
+        rows="u32",
+        row_begin="u32",
+        row_step="u32",
+        columns="u32",
+        column_begin="u32",
+        column_step="u32",
+        width="u32",
+        height="u32",
+        color_max="f32",
+        color_decades="f32",
+        **ROW_PARTS_PARAMS,
+    ),
 )
 _SIDE = 8  # cells along a side of a workgroup
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows or columns to show: the first, the distance from one to the next, and how many."""
+
+    begin: int
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What is shown of the weights.
+
+    Attributes
+    ----------
+    heads : tuple of int
+    rows, columns : _Part
+    height, width : int
+        Cells that they are pooled to.
+    pool : str
+    colormap : str or None
+    color_scale : str
+    color_max : float
+    """
+
+    heads: tuple[int, ...]
+    rows: _Part
+    columns: _Part
+    height: int
+    width: int
+    pool: str = "max"
+    colormap: str | None = None
+    color_scale: str = "linear"
+    color_max: float = 1.0
 
 
 def attention_weights(
@@ -123,53 +157,47 @@ def attention_weights(
     ValueError, TypeError
         For an argument that does not fit.
     """
-    if (value is None) != (grad_out is None):
-        raise ValueError("grad_out: expected value with it, and value only with it")
-    if grad_out is not None and colormap is not None:
-        raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
-    inputs = prepare(
-        query,
-        key,
-        value,
-        mask=mask,
-        causal=causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        kv_lengths=kv_lengths,
-        query_offset=query_offset,
-        layout=layout,
-        score_mod=score_mod,
-        mask_mod=mask_mod,
-    )
-    p, device = inputs.problem, inputs.device
-    chosen = check_heads(heads, p.heads)
-    row_begin, row_step, row_count = check_slice("rows", rows, p.queries)
-    column_begin, column_step, column_count = check_slice("columns", columns, p.keys)
-    height, width = _check_size(size, row_count, column_count)
-    if pool not in ("max", "mean"):
-        raise ValueError(f'pool: expected "max" or "mean", got {pool!r}')
-    if color_scale not in colormaps.SCALES:
-        raise ValueError(f"color_scale: expected one of {', '.join(colormaps.SCALES)}, got {color_scale!r}")
-    maximum = check_real("color_max", color_max)
-    if maximum <= 0:
-        raise ValueError(f"color_max: expected a number > 0, got {maximum}")
-    palette = None if colormap is None else _palette(device, colormap)
-    out_shape = (p.batch, p.heads, p.queries, p.value_head_dim)
-    grad = None if grad_out is None else output_like("grad_out", grad_out, out_shape, inputs)
-    return _dispatch(
-        inputs,
-        check_lse(lse, inputs),
-        chosen,
-        rows=(row_begin, row_step, row_count),
-        columns=(column_begin, column_step, column_count),
-        size=(height, width),
-        pool=pool,
-        palette=palette,
-        color_scale=color_scale,
-        color_max=maximum,
-        grad=grad,
-    )
+    tensors = {
+        "query": query,
+        "key": key,
+        "lse": lse,
+        "value": value,
+        "grad_out": grad_out,
+        "mask": mask,
+        "kv_lengths": kv_lengths,
+    }
+    masking = (causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
+    shown = (rows, columns, heads, size, pool, colormap, color_scale, color_max)
+
+    def make() -> Planned:
+        if (value is None) != (grad_out is None):
+            raise ValueError("grad_out: expected value with it, and value only with it")
+        if grad_out is not None and colormap is not None:
+            raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
+        call = resolve(
+            query,
+            key,
+            value,
+            mask=mask,
+            causal=causal,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            kv_lengths=kv_lengths,
+            query_offset=query_offset,
+            layout=layout,
+            score_mod=score_mod,
+            mask_mod=mask_mod,
+        )
+        picture = _check_picture(call, *shown)
+        grad = None
+        if grad_out is not None:
+            grad, grad_tensor = resolve_like_output("grad_out", grad_out, call)
+            call = call.with_({}, {"grad_out": grad_tensor})
+        call = call.with_({}, {"lse": resolve_lse(lse, call)})
+        return Planned(call.device, _plan(call, picture, grad), call.tensors)
+
+    return run_call("attention_weights", tensors, (*masking, *shown), make)["shown"]
 
 
 def attention_scores(
@@ -203,7 +231,7 @@ def attention_scores(
     Tensor
         [B, Hq, Sq, columns] float32.
     """
-    inputs = prepare(
+    call = resolve(
         query,
         key,
         None,
@@ -216,75 +244,118 @@ def attention_scores(
         query_offset=query_offset,
         layout=layout,
     )
-    p = inputs.problem
+    if lse is not None:
+        call = call.with_({}, {"lse": resolve_lse(lse, call)})
+    p = call.options.problem
     width = p.keys if columns is None else columns
-    return _dispatch(
-        inputs,
-        None if lse is None else check_lse(lse, inputs),
-        list(range(p.heads)),
-        rows=(0, 1, p.queries),
-        columns=(0, 1, width),
-        size=(p.queries, width),
+    every_row, every_column = _Part(0, 1, p.queries), _Part(0, 1, width)
+    picture = _Picture(tuple(range(p.heads)), every_row, every_column, p.queries, width)
+    return call.device.run(_plan(call, picture, None), call.tensors)["shown"]
+
+
+def _plan(call: Call, picture: _Picture, grad: Operand | None) -> Plan:
+    """The plan that makes ``shown``; without an LSE it holds scores."""
+    batch = call.options.problem.batch
+    colored = picture.colormap is not None
+    shape = (batch, len(picture.heads), picture.height, picture.width)
+    makes = (NewTensor("shown", shape, "uint32" if colored else "float32"),)
+    if 0 in shape:
+        return Plan(makes, ())
+    constants = [Constant("heads", ("heads", picture.heads), lambda: np.array(picture.heads, np.uint32))]
+    if picture.colormap is not None:
+        name = picture.colormap
+        constants.append(Constant("colors", ("colormap", name), lambda: _palette(name)))
+    return Plan(makes, (_launch(call, picture, grad),), constants=tuple(constants))
+
+
+def _launch(call: Call, picture: _Picture, grad: Operand | None) -> Launch:
+    options, lse = call.options, call.tensors.get("lse")
+    colored = picture.colormap is not None
+    numbers = "colors" if colored else "gradients" if grad else "weights"
+    variant = "scores" if lse is None else numbers
+    args = [*options.args(), Arg("heads", "u32")]
+    constants = options.constants() | {"pool": picture.pool, "color_scale": picture.color_scale}
+    if grad:
+        args.append(Arg(grad.name, grad.arg.type, tensor="grad_out"))
+        constants |= {"grad_dtype": grad.dtype, "grad_packed": grad.packed}
+        constants |= {"dtypes": options.dtypes(grad.dtype), **options.value_constants()}
+    if lse is not None:
+        args.append(Arg("lse", "f32"))
+    if colored:
+        args.append(Arg("colors", "u32"))
+    args.append(Arg("out", "u32" if colored else "f32", writes=True, tensor="shown"))
+    pictures = options.problem.batch * len(picture.heads)
+    return launch(
+        _WEIGHTS,
+        args,
+        call.tensors,
+        call.device.info.limits,
+        variant=variant,
+        workgroups=pictures * -(-picture.height // _SIDE) * -(-picture.width // _SIDE),
+        params={
+            **options.score_params(),
+            "value_strides": options.value.strides if options.value else (0, 0, 0, 0),
+            "grad_strides": grad.strides if grad else (0, 0, 0, 0),
+            "lse_strides": (*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
+            **row_parts_params(lse, call.device.info.limits, natural=options.natural),
+            "chosen_heads": len(picture.heads),
+            "pictures": pictures,
+            "rows": picture.rows.count,
+            "row_begin": picture.rows.begin,
+            "row_step": picture.rows.step,
+            "columns": picture.columns.count,
+            "column_begin": picture.columns.begin,
+            "column_step": picture.columns.step,
+            "width": picture.width,
+            "height": picture.height,
+            "color_max": picture.color_max,
+            "color_decades": math.log10(2) / colormaps.DECADES,
+        },
+        constants=constants | {name: variant == name for name in ("scores", "colors", "gradients")},
+        grid_name="rows",
     )
 
 
-def _dispatch(
-    inputs: Inputs,
-    lse: Tensor | None,
-    heads: list[int],
-    *,
-    rows: tuple[int, int, int],
-    columns: tuple[int, int, int],
-    size: tuple[int, int],
-    pool: str = "max",
-    palette: Tensor | None = None,
-    color_scale: str = "linear",
-    color_max: float = 1.0,
-    grad: Operand | None = None,
-) -> Tensor:
-    """Record the kernel; rows and columns are begin, step and count. Without an LSE it gives scores."""
-    p, device = inputs.problem, inputs.device
-    height, width = size
-    out = device.empty((p.batch, len(heads), height, width), "float32" if palette is None else "uint32")
-    if not out.size:
-        return out
-    head_list = device.cached(("heads", *heads), lambda: device.tensor(np.array(heads, np.uint32)))
-    optional = (("grad_out", grad.tensor if grad else None), ("lse", lse), ("colors", palette))
-    tensors = [*inputs.tensors(), ("heads", head_list), *((name, t) for name, t in optional if t is not None)]
-    bound = {name: device.bind(tensor, name) for name, tensor in tensors}
-    firsts = {name: buffer.first for name, buffer in bound.items()}
-    params = _PARAMS.pack(
-        **score_params(inputs, firsts),
-        **mod_params(inputs.mods, firsts),
-        value_strides=inputs.value.strides if inputs.value else (0, 0, 0, 0),
-        grad_strides=grad.strides if grad else (0, 0, 0, 0),
-        value_first=firsts.get("value", 0),
-        grad_first=firsts.get("grad_out", 0),
-        lse_strides=(*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
-        lse_first=bound["lse"].first if lse is not None else 0,
-        **row_parts_params(lse, bound.get("lse"), natural=inputs.natural),
-        heads_first=bound["heads"].first,
-        chosen_heads=len(heads),
-        pictures=p.batch * len(heads),
-        rows=rows[2],
-        row_begin=rows[0],
-        row_step=rows[1],
-        columns=columns[2],
-        column_begin=columns[0],
-        column_step=columns[1],
-        width=width,
-        height=height,
-        color_max=color_max,
-        color_decades=math.log10(2) / colormaps.DECADES,
+def _palette(colormap: str) -> npt.NDArray[np.uint32]:
+    return colormaps.table(colormap).view(np.uint32)[:, 0]
+
+
+def _check_picture(
+    call: Call,
+    rows: object,
+    columns: object,
+    heads: object,
+    size: object,
+    pool: object,
+    colormap: str | None,
+    color_scale: object,
+    color_max: object,
+) -> _Picture:
+    p = call.options.problem
+    chosen = check_heads(heads, p.heads)
+    shown_rows = _Part(*check_slice("rows", rows, p.queries))
+    shown_columns = _Part(*check_slice("columns", columns, p.keys))
+    height, width = _check_size(size, shown_rows.count, shown_columns.count)
+    if pool not in ("max", "mean"):
+        raise ValueError(f'pool: expected "max" or "mean", got {pool!r}')
+    if color_scale not in colormaps.SCALES:
+        raise ValueError(f"color_scale: expected one of {', '.join(colormaps.SCALES)}, got {color_scale!r}")
+    maximum = check_real("color_max", color_max)
+    if maximum <= 0:
+        raise ValueError(f"color_max: expected a number > 0, got {maximum}")
+    if colormap is not None:
+        colormaps.table(colormap)
+    return _Picture(
+        tuple(chosen),
+        shown_rows,
+        shown_columns,
+        height,
+        width,
+        str(pool),
+        colormap,
+        str(color_scale),
+        maximum,
     )
-    numbers = "gradients" if grad else "weights"
-    variant = "scores" if lse is None else numbers if palette is None else "colors"
-    shader = _shader(inputs, variant, pool, color_scale, grad)
-    workgroups = p.batch * len(heads) * -(-height // _SIDE) * -(-width // _SIDE)
-    device.dispatch(
-        shader, params, [*bound.values(), device.bind(out, "out")], device.grid(workgroups, "rows")
-    )
-    return out
 
 
 def check_heads(heads: object, count: int) -> list[int]:
@@ -319,40 +390,3 @@ def _check_size(size: object, rows: int, columns: int) -> tuple[int, int]:
         raise ValueError(f"size: expected (height, width), got {size!r}")
     height, width = (check_positive("size", n) for n in size)
     return (height, width) if rows and columns else (0, 0)
-
-
-def _palette(device: Device, colormap: str) -> Tensor:
-    table = colormaps.table(colormap)
-    return device.cached(("colormap", colormap), lambda: device.tensor(table.view(np.uint32)[:, 0]))
-
-
-def _shader(inputs: Inputs, variant: str, pool: str, color_scale: str, grad: Operand | None) -> Shader:
-    bindings = [*inputs.bindings(), Binding("heads", "u32")]
-    constants = inputs.constants() | {"pool": pool, "color_scale": color_scale}
-    if grad:
-        bindings.append(grad.binding)
-        constants |= {
-            "grad_dtype": grad.tensor.dtype,
-            "grad_packed": grad.packed,
-            "dtypes": tuple(sorted({*inputs.dtypes(), grad.tensor.dtype})),
-            "DV": inputs.problem.value_head_dim,
-            "DV4": pad4(inputs.problem.value_head_dim) // 4,
-        }
-    if variant != "scores":
-        bindings.append(Binding("lse", "f32"))
-    if variant == "colors":
-        bindings.append(Binding("colors", "u32"))
-    bindings.append(Binding("out", "u32" if variant == "colors" else "f32", writes=True))
-    return _render(variant, tuple(bindings), tuple(constants.items()))
-
-
-@functools.lru_cache(maxsize=128)
-def _render(variant: str, bindings: tuple[Binding, ...], constants: tuple[tuple[str, Any], ...]) -> Shader:
-    return render(
-        "attention/weights.wgsl",
-        "attention_weights",
-        variant,
-        params=_PARAMS,
-        bindings=bindings,
-        constants=dict(constants) | {name: variant == name for name in ("scores", "colors", "gradients")},
-    )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 from py_attn.arguments import check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.shader import Binding, Shader, render
+from py_attn.gpu.kernel import Arg, Kernel, Launch, Plan
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import operand, output_type, pad4
 from py_attn.kernels.checks import float_tensor, shape_of
+from py_attn.kernels.operands import in_vec4s, operand, output_type, pad4
 from py_attn.kernels.quantization import turboquant
-from py_attn.kernels.rows import ROW_PARAMS, dispatch_rows
+from py_attn.kernels.rows import ROW_PARAMS, launch_rows
 
 CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)
 _WORKGROUP = 64
+_APPEND = Kernel("cache_append", "decode/append.wgsl", ROW_PARAMS)
 
 
 class KVCache:
@@ -123,8 +123,8 @@ class KVCache:
         return (self.total - self.length) % (self.capacity - self.sink_tokens)
 
     @property
-    def form(self) -> tuple[Any, ...]:
-        """All that a plan of a decode depends on: plain values, no contents."""
+    def description(self) -> tuple[Any, ...]:
+        """All that the plan of a decode depends on: plain values, no contents."""
         sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
         return (
             *sizes,
@@ -169,12 +169,22 @@ class KVCache:
         tensors = [float_tensor(name, x, self.device) for name, x, _, _ in given]
         for tensor, (name, _, storage, form) in zip(tensors, given, strict=True):
             for begin, end in self._staying(count):
-                rows, slot = tensor[:, :, begin:end], self._slot(self.total + begin)
-                if form:
-                    turboquant.quantize_rows(name, rows, storage, form, slot, self.sink_tokens)
-                else:
-                    _write(name, rows, storage, slot, self.sink_tokens)
+                whole = (begin, end) == (0, count)
+                rows = tensor if whole else tensor[:, :, begin:end]
+                slot = self._slot(self.total + begin)
+                self._write(name, rows, storage, form, slot)
         self.total += count
+
+    def _write(
+        self, name: str, rows: Tensor, storage: Tensor, form: turboquant.Format | None, slot: int
+    ) -> None:
+        """Record writing ``rows`` [B, Hkv, S, D] to the slots from ``slot`` on."""
+        kept = self.sink_tokens
+        if form:
+            launched = turboquant.launch_quantize(name, rows, form, "cache", self.capacity, slot, kept)
+        else:
+            launched = _launch_append(name, rows, storage, slot, kept)
+        self.device.run(Plan((), (launched,)), {name: rows, "cache": storage})
 
     def _staying(self, count: int) -> list[tuple[int, int]]:
         """Which of ``count`` new rows are held afterwards: the sink tokens among them, and the newest."""
@@ -206,11 +216,28 @@ class KVCache:
         return shape[2]
 
 
-def _write(name: str, rows: Tensor, cache: Tensor, first_slot: int, kept: int) -> None:
-    source = operand("source", rows)
-    shader = _append_shader(source.binding, rows.dtype, source.packed, cache.dtype, cache.shape[3])
-    work = math.prod(rows.shape[:3]) * pad4(cache.shape[3]) // 4
-    dispatch_rows(shader, name, source, cache, -(-work // _WORKGROUP), first_slot, kept)
+def _launch_append(name: str, rows: Tensor, cache: Tensor, first_slot: int, kept: int) -> Launch:
+    dim = cache.shape[3]
+    return launch_rows(
+        _APPEND,
+        operand("source", rows),
+        Arg("cache", output_type(cache.dtype), writes=True),
+        {name: rows},
+        rows.device.info.limits,
+        name=name,
+        variant=f"{rows.dtype}-{cache.dtype}",
+        workgroups=-(-math.prod(rows.shape[:3]) * in_vec4s(dim) // _WORKGROUP),
+        constants={
+            "cache_dtype": cache.dtype,
+            "dtypes": (rows.dtype, cache.dtype),
+            "D": dim,
+            "D4": in_vec4s(dim),
+            "WORKGROUP": _WORKGROUP,
+        },
+        capacity=cache.shape[2],
+        first_slot=first_slot,
+        kept=kept,
+    )
 
 
 def _format(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
@@ -230,23 +257,3 @@ def _check_dtypes(dtype: object) -> tuple[str, str]:
         if kind not in CACHE_DTYPES:
             raise ValueError(f"dtype: expected one of {', '.join(CACHE_DTYPES)}, got {kind!r}")
     return str(pair[0]), str(pair[1])
-
-
-@functools.lru_cache(maxsize=64)
-def _append_shader(source: Binding, dtype: str, packed: bool, cache_dtype: str, dim: int) -> Shader:
-    return render(
-        "decode/append.wgsl",
-        "cache_append",
-        f"{dtype}-{cache_dtype}",
-        params=ROW_PARAMS,
-        bindings=(source, Binding("cache", output_type(cache_dtype), writes=True)),
-        constants={
-            "source_dtype": dtype,
-            "source_packed": packed,
-            "cache_dtype": cache_dtype,
-            "dtypes": (dtype, cache_dtype),
-            "D": dim,
-            "D4": pad4(dim) // 4,
-            "WORKGROUP": _WORKGROUP,
-        },
-    )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from py_attn.gpu.bridge import AdapterInfo
+from py_attn.kernels.decode.options import MAX_SPLITS, Call
+from py_attn.kernels.operands import pad4
 from py_attn.kernels.quantization import turboquant
 
 _WORKGROUP = 128
@@ -24,7 +26,6 @@ _MAX_REGISTERS = 32
 # each, and bytes of it that are left for everything else.
 _MERGED = 4
 _OTHER_BYTES = 8192
-MAX_SPLITS = 1024
 # Keys that a group of lanes takes at a time, where they are read four and eight numbers at one go; more leave
 # registers for fewer workgroups at a time.
 _AHEAD = 2
@@ -206,3 +207,56 @@ def _registers(shape: Shape, keys: Reading, values: Reading) -> int:
     # The keys of the next step come while these are computed, in fours of numbers.
     read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.ahead
     return sums + scores + read + (_CODE_REGISTERS if keys.codes or values.codes else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one decode is compiled with and how its keys are dealt out.
+
+    Attributes
+    ----------
+    shape : Shape
+    keys, values : Reading
+    splits : int
+    walk : Walk
+    chunks : int
+        Workgroups that share the query rows of a key/value head.
+    rotates, rotates_back : bool
+        Whether the launch over the splits rotates the query itself, and the reduction the output.
+    unrolled : bool
+        Whether inner loops are written out.
+    """
+
+    shape: Shape
+    keys: Reading
+    values: Reading
+    splits: int
+    walk: Walk
+    chunks: int
+    rotates: bool
+    rotates_back: bool
+    unrolled: bool
+
+
+def configure(call: Call, *, in_runs: bool = False) -> Config:
+    """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys."""
+    cache, p, info = call.cache, call.problem, call.device.info
+    width = cache.key_format.width if cache.key_format else cache.head_dim
+    keys = reading(cache.dtype[0], cache.key_format, pad4(width))
+    values = reading(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
+    shape = workgroup_shape(call.rows, keys, values, info)
+    chunks = -(-call.rows // shape.rows)
+    workgroups = max(1, p.batch * p.kv_heads * chunks)
+    count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
+    count = max(1, min(count, call.visible_keys))
+    return Config(
+        shape=shape,
+        keys=keys,
+        values=values,
+        splits=count,
+        walk=walk_of_splits(call.visible_keys, count, shape.block, in_runs=in_runs),
+        chunks=chunks,
+        rotates=turboquant.rotates_in_subgroup(cache.key_format, info),
+        rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
+        unrolled=not info.software,
+    )

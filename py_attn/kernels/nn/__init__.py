@@ -1,0 +1,13 @@
+"""What a BERT encoder needs beside attention: embeddings, linear, layer norm, pooling. All in float32.
+
+Shaders: ``shaders/nn/``. None of them uses subgroups or more than 1 KiB of workgroup memory, so they
+run on every WebGPU adapter. Inputs are packed (row-major, without gaps) float32 tensors of one device, and
+may begin anywhere in their buffers.
+"""
+
+from py_attn.kernels.nn.embedding import embedding
+from py_attn.kernels.nn.layer_norm import layer_norm
+from py_attn.kernels.nn.linear import Activation, linear
+from py_attn.kernels.nn.mean_pool import mean_pool
+
+__all__ = ["Activation", "embedding", "layer_norm", "linear", "mean_pool"]

@@ -6,25 +6,28 @@ What the steps mean is in :mod:`py_attn.turboquant_reference`, how codes lie in 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from py_attn.arguments import check_int
 from py_attn.codebooks import codebook
+from py_attn.gpu.binding import Limits
 from py_attn.gpu.bridge import AdapterInfo
-from py_attn.gpu.shader import Binding, Shader, render
+from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import operand, output_type, pad4
-from py_attn.kernels.rows import ROW_PARAMS, dispatch_rows
+from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
+from py_attn.kernels.rows import ROW_PARAMS, launch_rows
 from py_attn.turboquant_reference import ROUNDS, SEED
 
 MAX_BITS = 4
 CACHE_DTYPES = tuple(f"turboquant{bits}" for bits in range(MAX_BITS, 0, -1))
 _WORKGROUP = 64
+_QUANTIZE = Kernel("turboquant_quantize", "quantization/quantize.wgsl", ROW_PARAMS)
+_ROTATE = Kernel("turboquant_rotate", "quantization/rotate.wgsl", ROW_PARAMS)
 #: What lib/turboquant.wgsl needs of the rotation beside the vectors' length.
 ROTATION: Mapping[str, object] = {"ROUNDS": ROUNDS, "SEED": SEED}
 
@@ -93,39 +96,111 @@ class Format:
         """Numbers that an inner product with a row takes: codes, and signs of the residual."""
         return 2 * pad4(self.dim) if self.qjl else self.dim
 
-    def row(self) -> dict[str, object]:
+    def row(self) -> CodeRow:
         """What lib/turboquant.wgsl needs to read a row."""
-        return {
-            "bits": self.code_bits,
-            "levels": codebook(self.code_bits, self.dim).levels,
-            "qjl": self.qjl,
-            "numbers": pad4(self.dim),
-            "words": self.code_words,
-        }
+        levels = codebook(self.code_bits, self.dim).levels
+        return CodeRow(self.code_bits, levels, self.qjl, pad4(self.dim), self.code_words)
 
 
-def quantize_rows(
-    name: str, tensor: Tensor, target: Tensor, form: Format, first_slot: int = 0, kept: int = 0
-) -> None:
-    """Write the codes of ``tensor`` [B, H, S, D] into slots of ``target`` uint32 [B, H, capacity, words]."""
+class CodeRow(NamedTuple):
+    """How a kernel reads a row of codes: see shaders/lib/turboquant.wgsl."""
+
+    bits: int
+    levels: tuple[float, ...]
+    qjl: bool
+    numbers: int
+    words: int
+
+
+def launch_quantize(
+    name: str, tensor: Tensor, form: Format, target: str, capacity: int, first_slot: int = 0, kept: int = 0
+) -> Launch:
+    """Plan writing the codes of ``tensor`` [B, H, S, D], called ``name``, into slots of ``target``.
+
+    The target is uint32 [B, H, capacity, words].
+    """
+    book = codebook(form.code_bits, form.dim)
+    return launch_rows(
+        _QUANTIZE,
+        operand("source", tensor),
+        Arg("cache", "u32", writes=True, tensor=target),
+        {name: tensor},
+        tensor.device.info.limits,
+        name=name,
+        variant=f"{form.bits}-bit{' qjl' if form.qjl else ''}",
+        workgroups=_workgroups(tensor.shape, form.dim),
+        constants={
+            "dtypes": (tensor.dtype,),
+            "levels": book.levels,
+            "thresholds": book.thresholds,
+            "qjl": form.qjl,
+            "BITS": form.code_bits,
+            "CODE_WORDS": form.code_words,
+            "ROW_WORDS": form.words,
+            **_rotation_constants(form.dim),
+        },
+        capacity=capacity,
+        first_slot=first_slot,
+        kept=kept,
+    )
+
+
+def new_rotated(name: str, rows: tuple[int, ...], form: Format, dtype: str, direction: str) -> NewTensor:
+    """What :func:`launch_rotation` writes for ``rows`` of [B, H, S]."""
+    return padded_rows(name, (*rows, form.width if direction == "forth" else form.dim), dtype)
+
+
+def launch_rotation(
+    source: Operand,
+    out: NewTensor,
+    form: Format,
+    direction: str,
+    tensors: Mapping[str, Tensor],
+    limits: Limits,
+    *,
+    name: str,
+) -> Launch:
+    """Plan the rotation of rows [B, H, S, D], called ``name`` in the call.
+
+    Parameters
+    ----------
+    direction : str
+        "forth" for a query, so that its inner products with codes can be taken; "back" for a sum of rotated
+        rows; "dequantize" for codes.
+    """
+    from_codes = direction == "dequantize"
+    return launch_rows(
+        _ROTATE,
+        source,
+        Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
+        tensors,
+        limits,
+        name=name,
+        variant=direction,
+        workgroups=_workgroups(source.shape, form.dim),
+        constants={
+            "source_row": form.row() if from_codes else None,
+            "out_dtype": out.dtype,
+            "dtypes": (source.dtype, out.dtype),
+            "inverse": direction != "forth",
+            "qjl": form.qjl,
+            "OUT_PITCH": pad4(out.shape[3]),
+            **_rotation_constants(form.dim),
+        },
+        capacity=out.shape[2],
+        element="u32" if from_codes else None,
+    )
+
+
+def run_rotation(name: str, tensor: Tensor, form: Format, direction: str) -> Tensor:
+    """The rows of ``tensor`` rotated, as float32."""
+    out = new_rotated("out", tensor.shape[:3], form, "float32", direction)
+    tensors, limits = {name: tensor}, tensor.device.info.limits
     source = operand("source", tensor)
-    shader = _quantize_shader(source.binding, tensor.dtype, source.packed, form)
-    dispatch_rows(shader, name, source, target, _workgroups(tensor, form.dim), first_slot, kept)
-
-
-def dequantize_rows(words: Tensor, form: Format) -> Tensor:
-    """The float32 rows [B, H, S, D] that uint32 ``words`` [B, H, S, …] stand for."""
-    return _rotated("packed", words, form, "float32", "dequantize")
-
-
-def rotate_query(tensor: Tensor, form: Format) -> Tensor:
-    """The query [B, H, S, D] as float32 [B, H, S, width], for inner products with rows of ``form``."""
-    return _rotated("query", tensor, form, "float32", "forth")
-
-
-def rotate_back(tensor: Tensor, dim: int, dtype: str) -> Tensor:
-    """A sum of rotated rows, float32 [B, H, S, D], rotated back, as ``dtype``."""
-    return _rotated("out", tensor, Format(MAX_BITS, dim), dtype, "back")
+    launches = []
+    if 0 not in out.shape:
+        launches.append(launch_rotation(source, out, form, direction, tensors, limits, name=name))
+    return tensor.device.run(Plan((out,), tuple(launches)), tensors)["out"]
 
 
 def rotates_in_subgroup(form: Format | None, info: AdapterInfo) -> bool:
@@ -135,86 +210,26 @@ def rotates_in_subgroup(form: Format | None, info: AdapterInfo) -> bool:
     return form.dim.bit_count() == 1 and max(_lanes(form.dim), 4) <= info.subgroup_min_size
 
 
-def _rotated(name: str, tensor: Tensor, form: Format, dtype: str, direction: str) -> Tensor:
-    width = form.width if direction == "forth" else form.dim
-    out = tensor.device.empty((*tensor.shape[:3], width), dtype, pitch=pad4(width))
-    if out.size:
-        source = operand("source", tensor)
-        binding = Binding("source", "u32") if direction == "dequantize" else source.binding
-        shader = _rotate_shader(binding, tensor.dtype, source.packed, form, dtype, direction)
-        dispatch_rows(shader, name, source, out, _workgroups(tensor, form.dim))
-    return out
-
-
 def _lanes(dim: int) -> int:
     """Invocations for a row: each holds four numbers, and a power of two halves to one."""
-    return 1 << (pad4(dim) // 4 - 1).bit_length()
+    return 1 << (in_vec4s(dim) - 1).bit_length()
 
 
 def _vectors(dim: int) -> int:
     return max(1, _WORKGROUP // _lanes(dim))
 
 
-def _workgroups(tensor: Tensor, dim: int) -> int:
-    return -(-math.prod(tensor.shape[:3]) // _vectors(dim))
+def _workgroups(shape: tuple[int, ...], dim: int) -> int:
+    return -(-math.prod(shape[:3]) // _vectors(dim))
 
 
 def _rotation_constants(dim: int) -> dict[str, object]:
     return {
         "D": dim,
-        "D4": pad4(dim) // 4,
+        "D4": in_vec4s(dim),
         "LANES": _lanes(dim),
         "VECTORS": _vectors(dim),
         "WORKGROUP": _lanes(dim) * _vectors(dim),
         "STAGES": (dim - 1).bit_length(),
         **ROTATION,
     }
-
-
-@functools.lru_cache(maxsize=64)
-def _quantize_shader(source: Binding, dtype: str, packed: bool, form: Format) -> Shader:
-    book = codebook(form.code_bits, form.dim)
-    return render(
-        "quantization/quantize.wgsl",
-        "turboquant_quantize",
-        f"{form.bits}-bit{' qjl' if form.qjl else ''}",
-        params=ROW_PARAMS,
-        bindings=(source, Binding("cache", "u32", writes=True)),
-        constants={
-            "source_dtype": dtype,
-            "source_packed": packed,
-            "dtypes": (dtype,),
-            "levels": book.levels,
-            "thresholds": book.thresholds,
-            "qjl": form.qjl,
-            "BITS": form.code_bits,
-            "CODE_WORDS": form.code_words,
-            "ROW_WORDS": form.words,
-            **_rotation_constants(form.dim),
-        },
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _rotate_shader(
-    source: Binding, dtype: str, packed: bool, form: Format, out_dtype: str, direction: str
-) -> Shader:
-    from_codes = direction == "dequantize"
-    return render(
-        "quantization/rotate.wgsl",
-        "turboquant_rotate",
-        direction,
-        params=ROW_PARAMS,
-        bindings=(source, Binding("out", output_type(out_dtype), writes=True)),
-        constants={
-            "source_dtype": dtype,
-            "source_packed": packed,
-            "source_row": form.row() if from_codes else None,
-            "out_dtype": out_dtype,
-            "dtypes": (dtype, out_dtype),
-            "inverse": direction != "forth",
-            "qjl": form.qjl,
-            "OUT_PITCH": pad4(form.width if direction == "forth" else form.dim),
-            **_rotation_constants(form.dim),
-        },
-    )

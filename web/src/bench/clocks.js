@@ -1,4 +1,4 @@
-/** Wall time of a peer's calls, by the same steps as ours (`wall_time` in bench/clocks.py). */
+/** Wall time of a peer's calls, measured by the same steps as ours (`wall_time` in bench/clocks.py). */
 
 /**
  * @param {(n: number) => unknown} call may return a promise of having handed the work over

@@ -1,11 +1,11 @@
 /** The bench page: one button, a table that fills, a picture, two files. */
 
-import mark from '../icon.svg?no-inline';
-import { fill, h, icon, ICONS } from '../dom.js';
+import { fill } from '../dom.js';
 import { shortError } from '../format.js';
 import { mountAdapter, mountBoot } from '../panels/status.js';
 import { Runtime } from '../runtime/client.js';
-import { toggleTheme, watchTheme } from '../theme.js';
+import { watchTheme } from '../theme.js';
+import { layOut } from './layout.js';
 import { toMarkdown } from './markdown.js';
 import { readOptions } from './options.js';
 import { roofline } from './roofline.js';
@@ -17,7 +17,7 @@ import { showCeilings, showStarts, showSummary, showTable } from './table.js';
 
 const options = readOptions(location.search);
 const runtime = new Runtime(new URL('.', document.baseURI).href);
-const page = layOut(/** @type {HTMLElement} */ (document.getElementById('app')));
+const page = layOut(/** @type {HTMLElement} */ (document.getElementById('app')), () => latest);
 const reporter = createReporter(options.report);
 
 /** @type {Report | null} */
@@ -122,79 +122,4 @@ function createReporter(url) {
       await last;
     },
   };
-}
-
-/** @param {string} name @param {string} type @param {() => string} text */
-function download(name, type, text) {
-  const link = h('a', { href: URL.createObjectURL(new Blob([text()], { type })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
-/** @param {HTMLElement} element */
-function layOut(element) {
-  const adapterLine = h('span', { role: 'status' });
-  const theme = h('button', { class: 'button icon', type: 'button', 'aria-label': 'Light or dark', title: 'Light or dark', onclick: toggleTheme }, icon(ICONS.sun));
-  const button = h('button', { class: 'button primary', type: 'button', disabled: true }, 'Run the bench');
-  const status = h('p', { class: 'bench-status muted', role: 'status' }, 'Starting Python …');
-  const progress = h('progress', { max: 1, value: 0, hidden: true, 'aria-label': 'Progress' });
-  const bootBox = h('div', { class: 'boot' });
-  const ceilings = h('dl', { class: 'ceilings' });
-  const table = h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Table of workloads' });
-  const summary = h('ul', { class: 'bench-summary' });
-  const picture = h('figure', { class: 'picture scroll-x' });
-  const starts = h('div', { class: 'scroll-x' });
-  const frame = h('div', { class: 'start-frame' });
-  const files = h(
-    'div',
-    { class: 'files' },
-    h('button', { class: 'button compact', type: 'button', disabled: true, onclick: () => latest && download('py-attn-bench.md', 'text/markdown', () => toMarkdown(/** @type {Report} */ (latest))) }, 'Markdown'),
-    h('button', { class: 'button compact', type: 'button', disabled: true, onclick: () => latest && download('py-attn-bench.json', 'application/json', () => `${JSON.stringify(latest, null, 2)}\n`) }, 'JSON'),
-  );
-  const heading = (/** @type {string} */ title, /** @type {string} */ text, /** @type {Node} */ end) =>
-    h('header', null, h('div', null, h('h2', null, title), h('p', null, text)), end);
-  const startCard = h(
-    'section',
-    { class: 'card', 'aria-label': 'Start of the page', hidden: true },
-    heading('Start of the page', 'When each stage began after navigation, with nothing kept and with everything kept; the first map is what a visitor waits for.', h('span')),
-    starts,
-    frame,
-  );
-  const results = h(
-    'div',
-    { class: 'bench-results', id: 'results', hidden: true },
-    h('section', { class: 'card', 'aria-label': 'Ceilings' }, heading('Ceilings', 'What this adapter can do at best, measured just now.', h('span')), ceilings),
-    h(
-      'section',
-      { class: 'card', 'aria-label': 'Workloads' },
-      heading('Workloads', 'Checked against float64 on sampled rows with outputs poisoned by NaN, then timed. GPU time: medians over passes of many calls. Wall: each of many calls in a row until the GPU is done, the same steps for the peers, whose inputs and outputs stay on the GPU too.', files),
-      summary,
-      table,
-    ),
-    h('section', { class: 'card', 'aria-label': 'Roofline' }, heading('Roofline', 'Rate over arithmetic intensity; the line is what the ceilings allow.', h('span')), picture),
-    startCard,
-  );
-  fill(
-    element,
-    h(
-      'div',
-      { class: 'page' },
-      h(
-        'header',
-        { class: 'masthead' },
-        h('a', { class: 'wordmark', href: './' }, h('img', { src: mark, alt: '', width: 22, height: 22 }), 'py-attn'),
-        h('nav', { 'aria-label': 'Pages' }, h('a', { href: './' }, 'The page'), h('a', { href: './bench.html', 'aria-current': 'page' }, 'The bench')),
-        h('div', { class: 'end' }, adapterLine, theme),
-      ),
-      h(
-        'div',
-        { class: 'hero' },
-        h('h1', null, 'How fast, on your GPU'),
-        h('p', null, 'Every kernel against this adapter’s own ceilings, and against onnxruntime-web and jax-js in the same browser in the same run.'),
-      ),
-      h('main', null, h('div', { class: 'bench-start' }, button, h('div', { class: 'bench-line' }, status, progress)), bootBox, results),
-      h('footer', { class: 'foot' }, h('span', null, 'Everything is computed in this tab; nothing is sent anywhere unless the address asks for a report.')),
-    ),
-  );
-  return { adapter: adapterLine, boot: bootBox, button, status, progress, ceilings, table, summary, picture, files, results, starts, frame, startCard };
 }

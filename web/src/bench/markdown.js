@@ -47,11 +47,15 @@ export function summary(report) {
     const found = speedUp(report, name);
     if (found) lines.push(`${formatFigure(found.ratio)} × the speed of ${name} in wall time (geometric mean of ${found.count})`);
   }
-  const slowest = report.rows.flatMap(({ workload, ours }) =>
-    ours?.naive_us ? [{ title: workload.title, ratio: ours.naive_us / ours.gpu_us }] : [],
-  ).sort((a, b) => a.ratio - b.ratio)[0];
-  if (slowest) lines.push(`At least ${formatFigure(slowest.ratio)} × the speed of the naive kernel (${slowest.title})`);
+  const least = leastOverNaive(report);
+  if (least) lines.push(`At least ${formatFigure(least.ratio)} × the speed of the naive kernel (${least.title})`);
   return lines;
+}
+
+/** The row that gains least over the naive kernel. @param {Report} report */
+function leastOverNaive({ rows }) {
+  const ratios = rows.flatMap(({ workload: { title }, ours }) => (ours?.naive_us ? [{ title, ratio: ours.naive_us / ours.gpu_us }] : []));
+  return ratios.sort((a, b) => a.ratio - b.ratio)[0];
 }
 
 /** @param {Report} report */
@@ -78,7 +82,7 @@ function ceilingLines({ ceilings, processor }) {
   }
   if (processor) {
     lines.push(
-      `Processor: one \`pa.attention\` ${formatTime(processor.call_us)}, ` +
+      `CPU time: one \`pa.attention\` ${formatTime(processor.call_us)}, ` +
         `a recorded program of 300 dispatches ${formatTime(processor.submit_300_us)}.`,
     );
   }

@@ -1,6 +1,7 @@
-/** The bench's course: ceilings, then each workload, ours first and the peers behind it, then the judgement. */
+/** What the bench measures, in order: ceilings, CPU time, each workload by our kernels and by the peers, starts of the page. */
 
 import { judge } from './goals.js';
+import { peerNames } from './markdown.js';
 import { PEERS, Peers } from './peers/client.js';
 import { ask, installBench } from './python.js';
 import { describeMedians, describeStart } from './start-text.js';
@@ -24,22 +25,7 @@ export async function runBench(runtime, options, listener) {
   const info = await runtime.ready;
   if (!info.webgpu) throw new Error(info.reason);
   const begun = performance.now();
-  /** @type {Report} */
-  const report = {
-    when: new Date().toISOString(),
-    browser: browserName(),
-    adapter: info.adapter,
-    software: info.software,
-    features: info.features,
-    versions: info.versions,
-    size: options.size ?? (info.software ? 'small' : 'full'),
-    options: options.given,
-    ceilings: null,
-    processor: null,
-    rows: [],
-    starts: [],
-    seconds: 0,
-  };
+  const report = emptyReport(info, options);
   if (options.nothingElse) {
     listener.changed(report); // a frame that is not shown has no width, and shows no map
     await measureStarts(report, options.starts, listener);
@@ -59,42 +45,12 @@ export async function runBench(runtime, options, listener) {
   listener.line('ceilings', report.ceilings ?? {});
   listener.changed(report);
 
-  listener.step('Time on the processor', 1, steps);
+  listener.step('CPU time of a call', 1, steps);
   report.processor = await ask(runtime, 'processor');
   listener.line('processor', report.processor ?? {});
   listener.changed(report);
 
-  const peers = new Peers();
-  const names = options.peers ?? PEERS;
-  try {
-    for (const [index, row] of rows.entries()) {
-      listener.step(row.workload.title, index + 2, steps);
-      await measureOurs(runtime, row, report, options);
-      judge(report);
-      listener.line('workload', brief(row));
-      listener.changed(report);
-      for (const name of names) {
-        if (!row.ours) continue;
-        listener.step(`${row.workload.title} – ${name}`, index + 2, steps);
-        const seconds = report.software ? 0.6 : 0.4;
-        const peer = await peers.run(name, row.workload, row.ours, { seconds, f16: info.features.includes('shader-f16') });
-        if (!peer) continue;
-        row.peers.push(peer);
-        judge(report);
-        listener.line('peer', { workload: row.workload.name, ...peer });
-        listener.changed(report);
-      }
-      delete row.ours?.expected;
-      delete row.ours?.rows;
-    }
-    for (const name of names) {
-      if (rows.some(({ peers }) => peers.some(({ peer }) => peer === name))) {
-        report.versions[name] = await peers.version(name).catch(() => 'did not start');
-      }
-    }
-  } finally {
-    peers.stopAll();
-  }
+  await measureRows(runtime, report, options, listener, steps);
   await measureStarts(report, options.starts, listener);
   report.seconds = (performance.now() - begun) / 1000;
   listener.step('Done', steps, steps);
@@ -102,9 +58,69 @@ export async function runBench(runtime, options, listener) {
   return report;
 }
 
+/** @param {import('../runtime/client.js').Info} info @param {import('./options.js').Options} options @returns {Report} */
+function emptyReport({ adapter, software, features, versions }, { size, given }) {
+  return {
+    when: new Date().toISOString(),
+    browser: browserName(),
+    adapter,
+    software,
+    features,
+    versions,
+    size: size ?? (software ? 'small' : 'full'),
+    options: given,
+    ceilings: null,
+    processor: null,
+    rows: [],
+    starts: [],
+    seconds: 0,
+  };
+}
+
 /**
- * Pairs of a first and a repeated visit; several of them are also told in lines of text, and after them comes a visit
- * that lists what Python imports.
+ * Each workload, by our kernels and then by the peers that have it.
+ * @param {import('../runtime/client.js').Runtime} runtime
+ * @param {Report} report @param {import('./options.js').Options} options @param {Listener} listener @param {number} steps
+ */
+async function measureRows(runtime, report, options, listener, steps) {
+  const peers = new Peers();
+  const names = options.peers ?? PEERS;
+  try {
+    for (const [index, row] of report.rows.entries()) {
+      listener.step(row.workload.title, index + 2, steps);
+      await measureOurs(runtime, row, report, options);
+      judge(report);
+      listener.line('workload', brief(row));
+      listener.changed(report);
+      for (const name of row.ours ? names : []) {
+        listener.step(`${row.workload.title} – ${name}`, index + 2, steps);
+        await measurePeer(peers, name, row, report, listener);
+      }
+      delete row.ours?.expected;
+      delete row.ours?.rows;
+    }
+    for (const name of peerNames(report)) report.versions[name] = await peers.version(name).catch(() => 'did not start');
+  } finally {
+    peers.stopAll();
+  }
+}
+
+/** @param {Peers} peers @param {string} name @param {Row} row @param {Report} report @param {Listener} listener */
+async function measurePeer(peers, name, row, report, listener) {
+  if (!row.ours) return;
+  const seconds = report.software ? 0.6 : 0.4;
+  const f16 = report.features.includes('shader-f16');
+  const peer = await peers.run(name, row.workload, row.ours, { seconds, f16 });
+  if (!peer) return;
+  row.peers.push(peer);
+  judge(report);
+  listener.line('peer', { workload: row.workload.name, ...peer });
+  listener.changed(report);
+}
+
+/**
+ * Pairs of a first and a repeated visit; several of them are also reported as lines of text, and followed by a visit that lists
+ * what Python imports.
  * @param {Report} report @param {number} pairs @param {Listener} listener
  */
 async function measureStarts({ starts, ...report }, pairs, listener) {

@@ -1,4 +1,4 @@
-/** How long the main page takes to its first map, in a frame of this page: with nothing kept, and again. */
+/** How long the main page takes to its first map, in a frame of this page: with an empty cache, and again with a full one. */
 
 import { ASSET_CACHE } from '../assets.js';
 

@@ -1,4 +1,4 @@
-/** The report on the page: adapter figures, the table, the picture. */
+/** The report on the page: ceilings, the table, the summary, the starts. */
 
 import { fill, h } from '../dom.js';
 import { formatError, formatTime } from '../format.js';
@@ -22,7 +22,7 @@ export function showCeilings(element, { ceilings, processor }) {
     figure('Multiply-add', ceilings ? formatFlops(ceilings.fma_tflops) : dash, 'f32, counted as two'),
     figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}` : ' '),
     figure('Clocks', !ceilings ? dash : ceilings.clock_ratio === null ? 'wall only' : `${formatFigure(ceilings.clock_ratio)} ×`, 'wall over timestamps'),
-    figure('Processor', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
+    figure('CPU time', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
   );
 }
 

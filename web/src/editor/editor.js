@@ -33,7 +33,7 @@ const look = EditorView.theme({
   '.cm-tooltip-autocomplete ul li[aria-selected]': { backgroundColor: 'var(--accent)', color: 'var(--accent-ink)' },
 });
 
-/** What can follow `pa.` and the like. @param {import('@codemirror/autocomplete').CompletionContext} context */
+/** The names that can follow `pa.`, `device.` and others. @param {import('@codemirror/autocomplete').CompletionContext} context */
 function complete(context) {
   const before = context.matchBefore(/\b(\w+(?:\.\w+)*)\.\w*$/u);
   if (!before) return null;
@@ -43,7 +43,7 @@ function complete(context) {
 }
 
 const blame = /** @type {import('@codemirror/state').StateEffectType<number | null>} */ (StateEffect.define());
-/** The line that is wrong, until the text changes. */
+/** The line with an error, until the text changes. */
 const blamed = StateField.define({
   create: () => Decoration.none,
   update(lines, transaction) {
@@ -97,7 +97,7 @@ export function createEditor(element, text, { label = 'Python code', onRun, onCh
     }),
   });
 
-  // Out of sight the editor does not notice by itself that its lines wrap differently now.
+  // An editor that was hidden does not notice that its lines wrap differently now.
   new ResizeObserver(() => view.requestMeasure()).observe(element);
 
   return {
@@ -110,7 +110,7 @@ export function createEditor(element, text, { label = 'Python code', onRun, onCh
       view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: given } });
     },
 
-    /** Shows which line is wrong, or that none is. @param {number | null} line from 1 on */
+    /** Marks the line that has an error, or none. @param {number | null} line from 1 on */
     markLine(line) {
       view.dispatch({ effects: blame.of(line) });
     },

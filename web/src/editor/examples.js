@@ -1,4 +1,4 @@
-/** What the console offers to run. @type {{ name: string, source: string }[]} */
+/** The examples of the console. @type {{ name: string, source: string }[]} */
 export const EXAMPLES = [
   {
     name: 'Attention, checked',

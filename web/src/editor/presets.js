@@ -1,4 +1,4 @@
-/** What the score editor offers to begin with. @type {{ name: string, source: string }[]} */
+/** The examples of the score editor. @type {{ name: string, source: string }[]} */
 export const PRESETS = [
   {
     name: 'None',

@@ -1,4 +1,4 @@
-/** Devices that a page holds for notebook kernels: what py_attn/gpu/bridge_remote.py sends is done by the bridge. */
+/** Devices that a page holds for notebook kernels: what py_attn/remote/bridge.py sends is done by the bridge. */
 
 import { createBridge } from '../bridge.js';
 

@@ -5,121 +5,135 @@ import { mount } from '../mount.js';
 import { STAGES } from '../panels/status.js';
 import { createModel, openSource } from '../store.js';
 import { themedColormap } from '../theme.js';
-import { createShell } from './shell.js';
+import { Shell } from './shell.js';
 import { acquireRuntime, releaseRuntime } from './shared.js';
 
 /**
  * @typedef {import('../store.js').State} State
- * @typedef {ReturnType<typeof createFileView>} FileView
+ * @typedef {import('../runtime/client.js').Runtime} Runtime
  * @typedef {{ base: string, initial: Partial<State>, onReady: () => void, onError: (error: Error) => void }} Options
  */
 
-/**
- * @param {HTMLElement} host
- * @param {Options} options
- */
-export function createFileView(host, { base, initial, onReady, onError }) {
-  /** @type {import('./../mount.js').View | null} */
-  let view = null;
-  /** @type {ReturnType<import('../runtime/client.js').Runtime['openFileViewer']> | null} */
-  let viewer = null;
-  /** @type {Promise<ArrayBuffer> | null} */
-  let bytes = null;
-  let number = 0;
-  let waiting = false;
-  let isDark = false;
+export class FileView {
+  /** @type {import('../mount.js').View | null} */
+  #view = null;
+  /** @type {Runtime | null} */
+  #runtime = null;
+  /** @type {ReturnType<Runtime['openFileViewer']> | null} */
+  #viewer = null;
+  /** @type {Promise<ArrayBuffer> | null} of the file that was opened last */
+  #bytes = null;
+  /** Counts the files, so that an answer about an earlier one can be recognised. */
+  #number = 0;
+  #waiting = false;
+  #isDark = false;
+  #ending = new AbortController();
+  #options;
+  #shell;
 
-  const model = createModel(
-    async (method, payload, onProgress) => (await viewer)?.call(method, payload, onProgress),
-    initial,
-  );
-  const shell = createShell(host, { onTheme: setDark });
-  /** @type {import('../runtime/client.js').Runtime | null} */
-  let runtime = null;
-  const ending = new AbortController();
-
-  /** @param {boolean} now */
-  function setDark(now) {
-    isDark = now;
-    const { style } = model.state;
-    model.set({ style: { ...style, colormap: themedColormap(style.colormap, isDark) } });
-  }
-
-  function start() {
-    if (runtime) return runtime;
-    runtime = acquireRuntime(model, base);
-    // When Python did not start, another try begins anew.
-    runtime.ready.catch(() => (runtime = viewer = null));
-    const { signal } = ending;
-    runtime.addEventListener('progress', (event) => tell(/** @type {CustomEvent} */ (event).detail), { signal });
-    runtime.addEventListener('renewed', () => bytes && void open(bytes), { signal });
-    runtime.addEventListener('given-up', (event) => fail(/** @type {CustomEvent} */ (event).detail), { signal });
-    return runtime;
-  }
-
-  /** @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress */
-  function tell({ stage, loaded, total }) {
-    if (waiting && !view) shell.say('wait', `${STAGES[stage]} …`, '', stage === 'download' && total ? loaded / total : undefined);
-  }
-
-  /** @param {unknown} error */
-  function fail(error) {
-    view?.destroy();
-    view = null;
-    waiting = false;
-    shell.say('bad', 'This cannot be shown.', shortError(error));
-    onError(error instanceof Error ? error : new Error(String(error)));
+  /**
+   * @param {HTMLElement} host
+   * @param {Options} options
+   */
+  constructor(host, options) {
+    this.#options = options;
+    this.model = createModel(
+      async (method, payload, onProgress) => (await this.#viewer)?.call(method, payload, onProgress),
+      options.initial,
+    );
+    this.#shell = new Shell(host, { onTheme: (isDark) => this.#setDark(isDark) });
   }
 
   /**
-   * Shows a file. A later call wins over an earlier one that is still under way.
-   * @param {Promise<ArrayBuffer>} given
+   * Shows a file. A later call wins over an earlier one that is still in progress.
+   * @param {Promise<ArrayBuffer>} bytes
    */
-  async function open(given) {
-    const mine = ++number;
-    bytes = given;
-    waiting = true;
+  async open(bytes) {
+    const number = ++this.#number;
+    const isOver = () => number !== this.#number || this.#ending.signal.aborted;
+    this.#bytes = bytes;
+    this.#waiting = true;
     try {
-      if (!view) shell.say('wait', 'Starting …');
-      const python = start();
-      const [data, info] = await Promise.all([given, python.ready]);
-      viewer ??= python.openFileViewer();
-      const source = await model.call('open_file', { data: new Uint8Array(data) });
-      if (mine !== number || ending.signal.aborted) return;
-      model.set({ info });
-      openSource(model, source);
-      waiting = false;
-      view ??= mount(shell.content, model);
-      shell.setTitle(source.title);
-      shell.say('note', '', [source.note, info.webgpu ? '' : `Computed by numpy, without a GPU. ${info.reason}`].join(' ').trim());
-      onReady();
+      if (!this.#view) this.#shell.say('wait', 'Starting …');
+      const python = this.#start();
+      const [data, info] = await Promise.all([bytes, python.ready]);
+      this.#viewer ??= python.openFileViewer();
+      const source = await this.model.call('open_file', { data: new Uint8Array(data) });
+      if (isOver()) return;
+      this.model.set({ info });
+      this.#show(source, info);
     } catch (error) {
-      if (mine === number && !ending.signal.aborted) fail(error);
+      if (!isOver()) this.#fail(error);
     }
   }
 
-  return {
-    model,
-    open,
-    setTheme: shell.setTheme,
+  /** A theme of the view's own; '' follows the host. @param {'light' | 'dark' | ''} theme */
+  setTheme(theme) {
+    this.#shell.setTheme(theme);
+  }
 
-    /** A colour map by its plain name. @param {string} name */
-    setColormap(name) {
-      model.set({ style: { ...model.state.style, colormap: themedColormap(name, isDark) } });
-    },
+  /** A colour map by its plain name. @param {string} name */
+  setColormap(name) {
+    this.model.set({ style: { ...this.model.state.style, colormap: themedColormap(name, this.#isDark) } });
+  }
 
-    /** @param {import('../heatmap/export.js').Format} format */
-    async exported(format) {
-      if (!view) throw new Error('There is no map yet.');
-      return view.exported(format);
-    },
+  /** @param {import('../heatmap/export.js').Format} format */
+  async exported(format) {
+    if (!this.#view) throw new Error('There is no map yet.');
+    return this.#view.exported(format);
+  }
 
-    destroy() {
-      ending.abort();
-      view?.destroy();
-      shell.destroy();
-      viewer?.then(({ close }) => close(), () => {});
-      if (runtime) releaseRuntime(model);
-    },
-  };
+  destroy() {
+    this.#ending.abort();
+    this.#view?.destroy();
+    this.#shell.destroy();
+    this.#viewer?.then(({ close }) => close(), () => {});
+    if (this.#runtime) releaseRuntime(this.model);
+  }
+
+  #start() {
+    if (this.#runtime) return this.#runtime;
+    const runtime = acquireRuntime(this.model, this.#options.base);
+    this.#runtime = runtime;
+    // When Python did not start, the next file starts it again.
+    runtime.ready.catch(() => (this.#runtime = this.#viewer = null));
+    const { signal } = this.#ending;
+    runtime.addEventListener('progress', (event) => this.#tell(/** @type {CustomEvent} */ (event).detail), { signal });
+    runtime.addEventListener('renewed', () => this.#bytes && void this.open(this.#bytes), { signal });
+    runtime.addEventListener('given-up', (event) => this.#fail(/** @type {CustomEvent} */ (event).detail), { signal });
+    return runtime;
+  }
+
+  /** @param {import('../types').SourceInfo & { note: string }} source @param {import('../runtime/client.js').Info} info */
+  #show(source, info) {
+    openSource(this.model, source);
+    this.#waiting = false;
+    this.#view ??= mount(this.#shell.content, this.model);
+    this.#shell.setTitle(source.title);
+    const numpy = info.webgpu ? '' : `Computed by numpy, without a GPU. ${info.reason}`;
+    this.#shell.say('note', '', [source.note, numpy].join(' ').trim());
+    this.#options.onReady();
+  }
+
+  /** @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress */
+  #tell({ stage, loaded, total }) {
+    if (!this.#waiting || this.#view) return;
+    this.#shell.say('wait', `${STAGES[stage]} …`, '', stage === 'download' && total ? loaded / total : undefined);
+  }
+
+  /** @param {unknown} error */
+  #fail(error) {
+    this.#view?.destroy();
+    this.#view = null;
+    this.#waiting = false;
+    this.#shell.say('bad', 'This cannot be shown.', shortError(error));
+    this.#options.onError(error instanceof Error ? error : new Error(String(error)));
+  }
+
+  /** @param {boolean} now */
+  #setDark(now) {
+    this.#isDark = now;
+    const { style } = this.model.state;
+    this.model.set({ style: { ...style, colormap: themedColormap(style.colormap, now) } });
+  }
 }

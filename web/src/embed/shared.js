@@ -10,7 +10,7 @@ let shared = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let ending;
 
-/** Also tells `renewed` after a lost device was replaced. @param {object} user @param {string} base the site's folder */
+/** The runtime also dispatches `renewed` after a lost device was replaced, or `given-up`. @param {object} user @param {string} base the site's folder */
 export function acquireRuntime(user, base) {
   clearTimeout(ending);
   if (!shared) {
@@ -39,7 +39,7 @@ function renewWhenLost(runtime) {
     const again = performance.now() - lostAt < REPEATED_LOSS_MS;
     lostAt = performance.now();
     try {
-      // What takes the GPU down again and again is not tried a third time.
+      // If the same view loses the GPU twice in a row, it is not tried a third time.
       if (again) throw new Error('The GPU was lost twice in a row; what is shown may be too much for it.');
       await runtime.renew();
       runtime.dispatchEvent(new Event('renewed'));

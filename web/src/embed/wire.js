@@ -1,6 +1,6 @@
 /**
  * Arrays on their way between a notebook's kernel and its front end: JSON with the bytes beside it, as
- * py_attn/widget/_protocol.py describes it.
+ * py_attn/remote/protocol.py describes it.
  */
 
 const TYPES = /** @type {Record<string, any>} */ ({

@@ -1,6 +1,6 @@
 /**
- * What a dispatch is bound to: group 0 holds its storage buffers, group 1 its params. These lie in one buffer, and every
- * offset has a group of its own: with a dynamic offset the largest prefill tile took 3% longer.
+ * The bind groups of a dispatch: group 0 holds its storage buffers, group 1 its params. All params lie in one buffer, and
+ * every offset has a bind group of its own: with a dynamic offset the largest prefill tile took 3% longer.
  */
 
 const MOST_BIND_GROUPS = 512;
@@ -55,7 +55,7 @@ export class Bindings {
   }
 
   /**
-   * The buffers of a dispatch, bound.
+   * The bind group of a dispatch's storage buffers.
    * @param {{ layout: GPUBindGroupLayout, access: string, label: string }} pipeline
    * @param {Uint32Array} words (buffer, byte offset, byte size) of each binding
    */
@@ -76,12 +76,12 @@ export class Bindings {
     return group;
   }
 
-  /** Lets go of all buffers, as one of them is about to be destroyed. */
+  /** Drops all bind groups, as a buffer of theirs is about to be destroyed. */
   forgetBuffers() {
     this.#bindGroups.clear();
   }
 
-  /** A dispatch's params, bound. @param {number} offset @param {number} size in bytes */
+  /** The bind group of a dispatch's params. @param {number} offset @param {number} size in bytes */
   params(offset, size) {
     const key = `${offset} ${size}`;
     let group = this.#paramsGroups.get(key);

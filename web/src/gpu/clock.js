@@ -1,4 +1,4 @@
-/** Two timestamps for each of some dispatches. */
+/** A pair of GPU timestamps for each of some compute passes. */
 export class Clock {
   #device;
   #count;
@@ -16,7 +16,7 @@ export class Clock {
     return { querySet: this.#queries, beginningOfPassWriteIndex: 2 * index, endOfPassWriteIndex: 2 * index + 1 };
   }
 
-  /** @returns {Promise<number[]>} microseconds per dispatch */
+  /** @returns {Promise<number[]>} microseconds per pass */
   async read() {
     const size = 16 * this.#count;
     const usage = GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC;

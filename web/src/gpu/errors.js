@@ -1,4 +1,4 @@
-/** What goes wrong on the GPU, kept until somebody asks. */
+/** Errors of the GPU, kept until `take` is called. */
 
 /** @typedef {{ kind: string, label: string, message: string, line: number }} ReportedError */
 
@@ -54,7 +54,7 @@ export class Errors {
 
   /** Lets `take` wait for a scope. @param {Promise<unknown>} promise */
   wait(promise) {
-    // A lost device rejects its scopes; `lost` tells that better.
+    // A lost device rejects its scopes; `DeviceBridge.lost` gives the reason.
     /** @type {Promise<unknown>} */
     const answered = promise.catch(() => {}).then(() => this.#scopes.delete(answered));
     this.#scopes.add(answered);

@@ -1,79 +1,79 @@
-/** The device's queue: hands work over, and knows how to wait for it. */
+/** The device's queue: submits work, and waits for it. */
 
 /**
- * For so long a wait asks the GPU process over and over. Chromium's looks for finished work when commands
- * reach it, and otherwise 2 ms later and then every millisecond: longer than most of our kernels run. A
- * software adapter needs the processor that asking takes.
+ * For so many milliseconds a wait polls the GPU process. Chromium's looks for finished work whenever a command reaches
+ * it, and otherwise only after 2 ms and then every millisecond: longer than most of our kernels run. A software adapter
+ * needs the CPU time that polling takes.
  */
-const ASK_MS = { hardware: 10, software: 1.5 };
+const POLL_MS = { hardware: 10, software: 1.5 };
 
 export class Queue {
-  /** How often work was handed over, and up to which of these times it is known to be done. */
-  #given = 0;
+  /** Counts submissions and writes, and how many of them are known to be done. */
+  #submitted = 0;
   #done = 0;
   #device;
-  #askMs;
+  #pollMs;
   #isLost;
 
   /**
    * @param {GPUDevice} device
-   * @param {boolean} software whether the adapter computes on the processor
+   * @param {boolean} software whether the adapter computes on the CPU
    * @param {() => boolean} isLost
    */
   constructor(device, software, isLost) {
     this.#device = device;
-    this.#askMs = ASK_MS[software ? 'software' : 'hardware'];
+    this.#pollMs = POLL_MS[software ? 'software' : 'hardware'];
     this.#isLost = isLost;
   }
 
   /** @param {GPUCommandEncoder} encoder */
   submit(encoder) {
     this.#device.queue.submit([encoder.finish()]);
-    this.#given++;
+    this.#submitted++;
   }
 
   /** @param {GPUBuffer} buffer @param {number} offset @param {Uint8Array<ArrayBuffer>} bytes */
   write(buffer, offset, bytes) {
     this.#device.queue.writeBuffer(buffer, offset, bytes);
-    this.#given++;
+    this.#submitted++;
   }
 
-  /** Waits until everything that was handed over is done. */
+  /** Waits until everything that was submitted is done. */
   async idle() {
     // After a read-back there is nothing left to wait for.
-    if (this.#given > this.#done) await this.after(this.#device.queue.onSubmittedWorkDone().catch(() => {}));
+    if (this.#submitted > this.#done) await this.after(this.#device.queue.onSubmittedWorkDone().catch(() => {}));
   }
 
   /**
-   * Waits for something that happens once everything that was handed over is done.
+   * Waits for a promise that settles once everything that was submitted is done.
    * @template T
-   * @param {Promise<T>} happens
+   * @param {Promise<T>} promise
    * @returns {Promise<T>}
    */
-  async after(happens) {
-    const given = this.#given;
-    const value = await this.hurried(happens);
-    this.#done = Math.max(this.#done, given);
+  async after(promise) {
+    const submitted = this.#submitted;
+    const value = await this.polled(promise);
+    this.#done = Math.max(this.#done, submitted);
     return value;
   }
 
   /**
-   * Waits for something that happens once the GPU has done some work.
+   * Waits for a promise that settles once the GPU has done some work, and polls meanwhile.
    * @template T
-   * @param {Promise<T>} happens
+   * @param {Promise<T>} promise
    * @returns {Promise<T>}
    */
-  async hurried(happens) {
+  async polled(promise) {
     let waiting = true;
     const settled = () => {
       waiting = false;
     };
-    happens.then(settled, settled);
-    const until = performance.now() + this.#askMs;
+    promise.then(settled, settled);
+    const until = performance.now() + this.#pollMs;
     while (waiting && !this.#isLost() && performance.now() < until) {
       this.#device.pushErrorScope('validation');
       await this.#device.popErrorScope().catch(settled);
     }
-    return happens;
+    return promise;
   }
 }

@@ -1,51 +1,39 @@
-/** Draws a map with its axes on a 2D canvas. */
+/** Draws a map with its axes, with any pen that has the methods of a canvas' 2D context. */
 
-import { context2d } from '../dom.js';
 import { formatToken } from '../format.js';
+import { axisLabels, FONT, shorten } from './labels.js';
 
 /**
  * @typedef {object} Theme
  * @property {string} ink @property {string} muted @property {string} line @property {string} accent
  * @property {string} sunken @property {string} surface
  *
+ * @typedef {{ canvas: HTMLCanvasElement, rows: [number, number], columns: [number, number] }} Picture
+ *
  * @typedef {object} Scene
- * @property {number} width of the canvas in CSS pixels (it is as high as it needs to be)
+ * @property {number} width of the canvas in CSS pixels, and its height
  * @property {number} left where the plot begins @property {number} top @property {number} side of the plot
  * @property {import('./view.js').View} view
  * @property {string[]} tokens
- * @property {{ canvas: HTMLCanvasElement, rows: [number, number], columns: [number, number] } | null} picture
+ * @property {Picture | null} picture the cells that were coloured last
  * @property {number} row @property {number} column of the cursor
  * @property {Theme} theme
- * @property {string} [background] none on screen, where the panel shows through
+ * @property {string} [background] none on screen, where the panel behind it is seen
  *
  * @typedef {Pick<CanvasRenderingContext2D, 'save' | 'restore' | 'translate' | 'rotate' | 'beginPath' | 'moveTo' |
- *   'lineTo' | 'rect' | 'stroke' | 'clearRect' | 'fillRect' | 'strokeRect' | 'measureText' | 'lineWidth' | 'font' |
- *   'textAlign' | 'textBaseline' | 'imageSmoothingEnabled'> & {
+ *   'lineTo' | 'rect' | 'stroke' | 'clearRect' | 'fillRect' | 'strokeRect' | 'lineWidth' | 'font' | 'textAlign' |
+ *   'textBaseline' | 'imageSmoothingEnabled'> & {
  *   fillStyle: any, strokeStyle: any, clip(): void, fillText(text: string, x: number, y: number): void,
+ *   measureText(text: string): { width: number },
  *   drawImage(image: HTMLCanvasElement, x: number, y: number, width: number, height: number): void }} Pen what
- *   draws: a canvas' context, or something that does the same elsewhere
+ *   draws: a canvas' 2D context, or an object with the same methods, such as an SvgPen
  */
 
-const FONT = '12px ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace';
-const LABEL_STEP = 14; // pixels between labels at the least
-const MAX_LABEL = 104;
-
-/** How much room the labels need. @param {string[]} tokens */
-export function labelRoom(tokens) {
-  measuring ??= context2d(document.createElement('canvas'));
-  measuring.font = FONT;
-  let widest = 24;
-  // Of a long text a part is enough: labels that turn out longer are shortened.
-  for (const token of [...tokens.slice(0, 600), ...tokens.slice(-20)]) widest = Math.max(widest, measuring.measureText(formatToken(token)).width);
-  return Math.ceil(Math.min(widest, MAX_LABEL)) + 10;
-}
-
-/** @type {CanvasRenderingContext2D | null} */
-let measuring = null;
+const GRID_FROM = 14; // CSS pixels: smaller cells are drawn without a grid
 
 /** @param {Pen} context @param {Scene} scene */
 export function draw(context, scene) {
-  const { left, top, side, view, theme } = scene;
+  const { left, top, side, theme } = scene;
   context.clearRect(0, 0, scene.width, top + side + 2);
   if (scene.background) {
     context.fillStyle = scene.background;
@@ -63,8 +51,8 @@ export function draw(context, scene) {
   context.strokeStyle = theme.line;
   context.lineWidth = 1;
   context.strokeRect(left - 0.5, top - 0.5, side + 1, side + 1);
-  drawLabels(context, scene, view.y, (at) => [left - 8, at, 0], scene.row);
-  drawLabels(context, scene, view.x, (at) => [at, top - 8, -Math.PI / 2], scene.column);
+  drawRowLabels(context, scene);
+  drawColumnLabels(context, scene);
 }
 
 /** @param {Pen} context @param {Scene} scene */
@@ -77,8 +65,12 @@ function drawPicture(context, { picture, left, top, side, view, theme }) {
   const height = (picture.rows[1] - picture.rows[0]) * cell;
   context.imageSmoothingEnabled = false;
   context.drawImage(picture.canvas, x, y, width, height);
-  if (cell < 14) return;
-  // A hair of background between cells that are large enough.
+  if (cell >= GRID_FROM) drawGrid(context, { left, top, side, view, theme });
+}
+
+/** A line of background between cells. @param {Pen} context @param {Pick<Scene, 'left' | 'top' | 'side' | 'view' | 'theme'>} scene */
+function drawGrid(context, { left, top, side, view, theme }) {
+  const cell = side / view.span;
   context.strokeStyle = theme.surface;
   context.lineWidth = 1;
   context.beginPath();
@@ -112,38 +104,30 @@ function drawCursor(context, { left, top, side, view, row, column, theme }) {
   context.strokeRect(x, y, cell, cell);
 }
 
-/**
- * @param {Pen} context
- * @param {Scene} scene
- * @param {number} first of the view along this axis
- * @param {(at: number) => [number, number, number]} place x, y and turn of a label whose cell is centred at `at`
- * @param {number} chosen
- */
-function drawLabels(context, { left, top, side, view, tokens, theme }, first, place, chosen) {
-  const cell = side / view.span;
-  const origin = place(0)[2] === 0 ? top : left;
-  const step = roundStep(LABEL_STEP / cell);
-  context.font = FONT;
-  context.textAlign = place(0)[2] === 0 ? 'right' : 'left';
-  context.textBaseline = 'middle';
-  const begin = Math.ceil(first / step - 1e-6) * step;
-  for (let index = begin; index < Math.min(tokens.length, first + view.span); index += step) {
-    const at = origin + (index + 0.5 - first) * cell;
-    // The chosen label is written last, over whatever is near it.
-    const near = Math.abs(index - chosen) * cell < LABEL_STEP;
-    if (!near && at > origin && at < origin + side) write(context, tokens[index], place(at), theme.muted);
-  }
-  const at = origin + (chosen + 0.5 - first) * cell;
-  if (chosen < tokens.length && at > origin - 1 && at < origin + side + 1) {
-    context.font = `600 ${FONT}`;
-    write(context, tokens[chosen], place(at), theme.accent);
-  }
+/** @param {Pen} context @param {Scene} scene */
+function drawRowLabels(context, { left, top, side, view, tokens, theme, row }) {
+  context.textAlign = 'right';
+  const labels = axisLabels({ first: view.y, span: view.span, count: tokens.length, side, chosen: row });
+  drawLabels(context, tokens, theme, labels, (at) => [left - 8, top + at, 0]);
 }
 
-/** 1, 2 or 5 times a power of ten, at least as much as is asked for. @param {number} least */
-function roundStep(least) {
-  for (let ten = 1; ; ten *= 10) {
-    for (const digit of [1, 2, 5]) if (digit * ten >= least) return digit * ten;
+/** @param {Pen} context @param {Scene} scene */
+function drawColumnLabels(context, { left, top, side, view, tokens, theme, column }) {
+  context.textAlign = 'left';
+  const labels = axisLabels({ first: view.x, span: view.span, count: tokens.length, side, chosen: column });
+  drawLabels(context, tokens, theme, labels, (at) => [left + at, top - 8, -Math.PI / 2]);
+}
+
+/**
+ * @param {Pen} context @param {string[]} tokens @param {Theme} theme
+ * @param {ReturnType<typeof axisLabels>} labels
+ * @param {(at: number) => [number, number, number]} place x, y and turn of a label at a distance along its axis
+ */
+function drawLabels(context, tokens, theme, labels, place) {
+  context.textBaseline = 'middle';
+  for (const { index, at, chosen } of labels) {
+    context.font = chosen ? `600 ${FONT}` : FONT;
+    write(context, tokens[index], place(at), chosen ? theme.accent : theme.muted);
   }
 }
 
@@ -153,14 +137,6 @@ function write(context, token, [x, y, turn], color) {
   context.translate(x, y);
   context.rotate(turn);
   context.fillStyle = color;
-  context.fillText(shorten(context, formatToken(token)), 0, 0);
+  context.fillText(shorten(formatToken(token), (text) => context.measureText(text).width), 0, 0);
   context.restore();
-}
-
-/** @param {Pen} context @param {string} text */
-function shorten(context, text) {
-  if (context.measureText(text).width <= MAX_LABEL) return text;
-  const letters = [...text];
-  while (letters.length > 1 && context.measureText(`${letters.join('')}…`).width > MAX_LABEL) letters.pop();
-  return `${letters.join('')}…`;
 }

@@ -1,7 +1,8 @@
-/** What is on screen of a map, as a file: a picture, a drawing, or the weights themselves. */
+/** The part of a map that is on screen as a file: PNG, SVG, or its weights as JSON. */
 
 import { context2d } from '../dom.js';
 import { draw } from './draw.js';
+import { textWidth } from './measure.js';
 import { SvgPen } from './svg.js';
 
 /**
@@ -28,7 +29,7 @@ export function toPng(scene) {
 
 /** @param {Scene} scene @param {string} title @returns {Blob} */
 export function toSvg(scene, title) {
-  const pen = new SvgPen();
+  const pen = new SvgPen(textWidth);
   drawOn(pen, scene);
   return new Blob([pen.finish(scene.width, scene.width, title)], { type: 'image/svg+xml' });
 }
@@ -39,7 +40,7 @@ function drawOn(pen, scene) {
 }
 
 /**
- * The weights of a part of a map, with what is needed to read them. Positions, layers and heads count from 0.
+ * The weights of a part of a map, with what is needed to interpret them. Positions, layers and heads count from 0.
  * @param {{ source: import('../types').SourceInfo, layer: number, head: number, query: number, key: number,
  *   show: import('../types').Show }} state
  * @param {import('../types').Weights} part
@@ -66,11 +67,11 @@ export function toJson({ source, layer, head, query, key, show }, { weights, row
   return new Blob([`${JSON.stringify(content)}\n`], { type: 'application/json' });
 }
 
-/** Hands a file to the visitor. @param {Exported} file */
+/** Downloads a file that the page has made. @param {Exported} file */
 export function download({ name, data }) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(data);
   link.download = name;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // when the browser has surely read it
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // by then the browser has read it
 }

@@ -1,6 +1,4 @@
-/** A pen like a canvas' 2D context that writes SVG, as far as draw.js uses one: the map is drawn by the same code. */
-
-import { context2d } from '../dom.js';
+/** What draw.js uses of a canvas' 2D context, writing SVG: so the same code draws the map on screen and in a file. */
 
 /**
  * @typedef {object} Ink
@@ -22,7 +20,7 @@ export class SvgPen {
   /** @type {CanvasTextBaseline} */
   textBaseline = 'alphabetic';
   imageSmoothingEnabled = true;
-  #measuring = context2d(document.createElement('canvas'));
+  #measure;
   /** @type {string[]} */
   #parts = [];
   /** @type {string[]} */
@@ -33,8 +31,13 @@ export class SvgPen {
   #groups = 0;
   #clips = 0;
 
+  /** @param {(text: string, font: string) => number} measure the width of a text in CSS pixels */
+  constructor(measure) {
+    this.#measure = measure;
+  }
+
   /**
-   * The drawing as a document of its own.
+   * The drawing as an SVG document.
    * @param {number} width @param {number} height @param {string} title
    */
   finish(width, height, title) {
@@ -86,7 +89,7 @@ export class SvgPen {
   }
 
   clip() {
-    // Several exported maps may end up in one document, where ids are shared.
+    // Several exported maps may be put into one document, where an id must be unique.
     const id = `clip-${Math.random().toString(36).slice(2, 10)}-${++this.#clips}`;
     this.#parts.push(`<clipPath id="${id}"><path d="${this.#path.join('')}"/></clipPath><g clip-path="url(#${id})">`);
     this.#groups += 1;
@@ -128,8 +131,7 @@ export class SvgPen {
 
   /** @param {string} text */
   measureText(text) {
-    this.#measuring.font = this.font;
-    return this.#measuring.measureText(text);
+    return { width: this.#measure(text, this.font) };
   }
 
   #pencil() {
@@ -147,7 +149,7 @@ function tidy(value) {
   return Number(value.toFixed(3));
 }
 
-/** Text as XML holds it; control characters, which XML knows no way to write, become a replacement. @param {string} text */
+/** Escapes a text for XML; characters that XML cannot express become U+FFFD. @param {string} text */
 function escape(text) {
   return text
     .replace(/[\0-\x08\v\f\x0E-\x1F\uFFFE\uFFFF]|[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, '\uFFFD')

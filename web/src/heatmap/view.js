@@ -1,11 +1,13 @@
 /**
- * Which part of a square map is on screen: plain arithmetic, no drawing.
+ * Which part of a square map is on screen: plain arithmetic, no drawing. Points are in fractions of the plot, from 0
+ * to 1 to the right and down.
  *
  * @typedef {{ x: number, y: number, span: number }} View first column and row at the left and top edge, and how many
  *   cells fit across; all may be fractions
+ * @typedef {{ x: number, y: number }} Point
  */
 
-export const MIN_SPAN = 4;
+const MIN_SPAN = 4; // cells
 
 /** @param {number} length @returns {View} */
 export function fit(length) {
@@ -20,10 +22,9 @@ export function clamp(view, length) {
 }
 
 /**
- * Zooms so that the point stays where it is.
- * @param {View} view @param {number} factor above 1 comes nearer
- * @param {{ x: number, y: number }} at from 0 to 1 across the plot
- * @param {number} length
+ * Zooms so that the cell at a point stays there.
+ * @param {View} view @param {number} factor above 1 enlarges
+ * @param {Point} at @param {number} length
  */
 export function zoom(view, factor, at, length) {
   const span = clamp({ ...view, span: view.span / factor }, length).span;
@@ -35,14 +36,14 @@ export function pan(view, dx, dy, length) {
   return clamp({ ...view, x: view.x + dx, y: view.y + dy }, length);
 }
 
-/** Moves a view just so far that a cell is inside. @param {View} view @param {number} row @param {number} column @param {number} length */
+/** Moves a view by the least that brings a cell into it. @param {View} view @param {number} row @param {number} column @param {number} length */
 export function reveal(view, row, column, length) {
   const x = Math.min(Math.max(view.x, column + 1 - view.span), column);
   const y = Math.min(Math.max(view.y, row + 1 - view.span), row);
   return x === view.x && y === view.y ? view : clamp({ ...view, x, y }, length);
 }
 
-/** The whole cells that a view touches. @param {View} view @param {number} length */
+/** The cells that a view shows, also in part. @param {View} view @param {number} length */
 export function visible(view, length) {
   /** @param {number} from @returns {[number, number]} */
   const range = (from) => [
@@ -50,4 +51,33 @@ export function visible(view, length) {
     Math.min(length, Math.ceil(from + view.span - 1e-6)),
   ];
   return { rows: range(view.y), columns: range(view.x) };
+}
+
+/** The cell at a point, or null outside of the plot. @param {View} view @param {Point} at */
+export function cellAt(view, { x, y }) {
+  if (x < 0 || y < 0 || x >= 1 || y >= 1) return null;
+  return { row: Math.floor(view.y + y * view.span), column: Math.floor(view.x + x * view.span) };
+}
+
+/** The centre of a cell, or the plot's where the cell is out of view. @param {View} view @param {number} row @param {number} column */
+export function centreOf(view, row, column) {
+  const at = { x: (column + 0.5 - view.x) / view.span, y: (row + 0.5 - view.y) / view.span };
+  const inside = at.x >= 0 && at.x <= 1 && at.y >= 0 && at.y <= 1;
+  return inside ? at : { x: 0.5, y: 0.5 };
+}
+
+/** Drags the map along with a pointer. @param {View} view @param {Point} from @param {Point} to @param {number} length */
+export function drag(view, from, to, length) {
+  return pan(view, (from.x - to.x) * view.span, (from.y - to.y) * view.span, length);
+}
+
+/**
+ * Zooms with two fingers, one of which has moved.
+ * @param {View} view @param {Point} from @param {Point} to of the finger that moved
+ * @param {Point} other finger @param {number} length
+ */
+export function pinch(view, from, to, other, length) {
+  const distance = (/** @type {Point} */ point) => Math.hypot(point.x - other.x, point.y - other.y);
+  const centre = { x: (to.x + other.x) / 2, y: (to.y + other.y) / 2 };
+  return zoom(view, distance(to) / Math.max(distance(from), 0.01), centre, length);
 }

@@ -1,179 +1,143 @@
-/** A Python console around the same door as `window.pyAttn.run`. */
+/** A Python console that runs its text as `window.pyAttn.run` does. */
 
-import { fill, h, putPixels } from '../dom.js';
-import { formatCount } from '../format.js';
+import { fill, h } from '../dom.js';
 import { EXAMPLES } from '../editor/examples.js';
-
-/** @typedef {import('../runtime/output.js').Line} Line */
-
-const MAX_LINES = 3000; // kept on the page
-const KEPT_TEXT = 'py-attn.console';
+import { append, resultElement, summary } from './console-output.js';
+import { heading } from './elements.js';
 
 /**
+ * @typedef {import('../runtime/output.js').Line} Line
+ *
  * @typedef {object} Python
  * @property {(source: string) => Promise<import('../types').Shown>} show
  * @property {() => void} stop
+ *
+ * @typedef {object} Panel
+ * @property {Python} python
+ * @property {ReturnType<typeof buildView>} view
+ * @property {string} text in the editor
+ * @property {ReturnType<typeof import('../editor/editor.js').createEditor> | null} editor null until it is loaded
+ * @property {boolean} running
  */
+
+const KEPT_TEXT = 'py-attn.console';
 
 /**
  * @param {HTMLElement} element
  * @param {Python} python
  */
 export function mountConsole(element, python) {
-  const run = h('button', { class: 'button primary', type: 'button', disabled: true, onclick: () => void start() }, 'Run', h('kbd', null, 'Ctrl ↵'));
-  const stop = h('button', { class: 'button', type: 'button', disabled: true, onclick: () => python.stop() }, 'Stop');
-  const clear = h('button', { class: 'button', type: 'button', onclick: () => fill(output) }, 'Clear');
-  const examples = h(
-    'div',
-    { class: 'examples', role: 'group', 'aria-label': 'Examples' },
-    EXAMPLES.map(({ name, source }) =>
-      h('button', { class: 'button compact', type: 'button', onclick: () => void use(source) }, name),
-    ),
-  );
-  const box = h('div', { class: 'editor' });
-  const output = h('div', { class: 'output', role: 'log', 'aria-label': 'Output', tabIndex: 0 });
-  fill(
-    element,
-    h(
-      'header',
-      null,
-      h(
-        'div',
-        null,
-        h('h2', null, 'Python'),
-        h(
-          'p',
-          null,
-          'The same Python that drives this page: ',
-          h('code', null, 'pa'),
-          ', ',
-          h('code', null, 'np'),
-          ' and ',
-          h('code', null, 'device'),
-          ' are there, await works at the top level, and the last expression is shown.',
-        ),
-      ),
-      examples,
-    ),
-    h('div', { class: 'console-body' }, box, output),
-    h('div', { class: 'console-buttons' }, run, stop, clear),
-  );
-
-  let text = load() || EXAMPLES[0].source;
-  /** @type {ReturnType<typeof import('../editor/editor.js').createEditor> | null} */
-  let editor = null;
-  fill(box, h('pre', { class: 'editor-wait' }, text));
-  let running = false;
-
-  async function openEditor() {
-    const { createEditor } = await import('../editor/editor.js');
-    fill(box);
-    editor = createEditor(box, text, {
-      onRun: () => void start(),
-      onChange: (changed) => {
-        text = changed;
-        keep(text);
-      },
-    });
-  }
-
-  /** @param {string} source */
-  async function use(source) {
-    text = source;
-    editor?.set(source);
-    await start();
-  }
-
-  async function start() {
-    if (running || run.disabled) return;
-    running = true;
-    run.disabled = true;
-    stop.disabled = false;
-    const began = performance.now();
-    append(h('pre', { class: 'echo' }, summary(text)));
-    try {
-      const shown = await python.show(text);
-      append(result(shown));
-      append(h('p', { class: 'took' }, `${((performance.now() - began) / 1000).toFixed(2)} s`));
-    } catch (error) {
-      const { name, message } = /** @type {Error} */ (error);
-      append(h('pre', { class: name === 'StoppedError' ? 'stopped' : 'traceback' }, message));
-    } finally {
-      running = false;
-      stop.disabled = true;
-      run.disabled = false;
-    }
-  }
-
-  /** @param {Node | null} node */
-  function append(node) {
-    if (!node) return;
-    const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
-    output.append(node);
-    while (output.childElementCount > MAX_LINES) output.firstElementChild?.remove();
-    if (atEnd) output.scrollTop = output.scrollHeight;
-  }
+  const view = buildView({ start: () => void start(panel), stop: () => python.stop(), use: (source) => void use(panel, source) });
+  fill(element, ...view.parts);
+  /** @type {Panel} */
+  const panel = { python, view, text: keptText() || EXAMPLES[0].source, editor: null, running: false };
+  fill(view.box, h('pre', { class: 'editor-wait' }, panel.text));
 
   return {
-    openEditor,
+    openEditor: () => openEditor(panel),
 
     /** @param {boolean} can */
     setReady(can) {
-      run.disabled = !can || running;
+      view.run.disabled = !can || panel.running;
     },
 
     /** Printed lines. @param {Line[]} lines */
     print(lines) {
-      const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
-      output.append(...lines.map(({ stream, text: line }) => h('pre', { class: `line ${stream}` }, line || ' ')));
-      while (output.childElementCount > MAX_LINES) output.firstElementChild?.remove();
-      if (atEnd) output.scrollTop = output.scrollHeight;
+      append(view.output, ...lines.map(({ stream, text }) => h('pre', { class: `line ${stream}` }, text || ' ')));
     },
   };
 }
 
-/** @param {import('../types').Shown} shown @returns {Node | null} */
-function result(shown) {
-  if (shown.kind === 'none') return null;
-  if (shown.kind === 'text') return h('pre', { class: 'value' }, shown.text);
-  if (shown.kind === 'map') {
-    const canvas = h('canvas', { class: 'value-map', role: 'img', 'aria-label': shown.text });
-    putPixels(canvas, shown.rgba, shown.width, shown.height);
-    canvas.style.aspectRatio = `${shown.width} / ${shown.height}`;
-    const range = `${shown.low.toPrecision(4)} … ${shown.high.toPrecision(4)}`;
-    return h('figure', { class: 'value' }, canvas, h('figcaption', null, `${shown.text}, ${range}`));
-  }
-  return h(
+/** @param {{ start: () => void, stop: () => void, use: (source: string) => void }} actions */
+function buildView(actions) {
+  const run = h('button', { class: 'button primary', type: 'button', disabled: true, onclick: actions.start }, 'Run', h('kbd', null, 'Ctrl ↵'));
+  const stop = h('button', { class: 'button', type: 'button', disabled: true, onclick: actions.stop }, 'Stop');
+  const output = h('div', { class: 'output', role: 'log', 'aria-label': 'Output', tabIndex: 0 });
+  const clear = h('button', { class: 'button', type: 'button', onclick: () => fill(output) }, 'Clear');
+  const box = h('div', { class: 'editor' });
+  const examples = h(
     'div',
-    { class: 'value scroll-x' },
-    h(
-      'table',
-      null,
-      h('thead', null, h('tr', null, shown.columns.map((name) => h('th', { scope: 'col' }, name)))),
-      h('tbody', null, shown.rows.map((row) => h('tr', null, row.map((cell) => h('td', null, cell))))),
+    { class: 'examples', role: 'group', 'aria-label': 'Examples' },
+    EXAMPLES.map(({ name, source }) =>
+      h('button', { class: 'button compact', type: 'button', onclick: () => actions.use(source) }, name),
     ),
-    shown.total > shown.rows.length &&
-      h('p', { class: 'muted small' }, `${formatCount(shown.total - shown.rows.length)} more rows`),
+  );
+  const parts = [
+    h('header', null, about(), examples),
+    h('div', { class: 'console-body' }, box, output),
+    h('div', { class: 'console-buttons' }, run, stop, clear),
+  ];
+  return { parts, run, stop, box, output };
+}
+
+function about() {
+  return heading(
+    'Python',
+    'The Python that runs this page: ',
+    h('code', null, 'pa'),
+    ', ',
+    h('code', null, 'np'),
+    ' and ',
+    h('code', null, 'device'),
+    ' are defined, await works at the top level, and the value of the last expression is shown.',
   );
 }
 
-/** The first line of code that says something. @param {string} source */
-function summary(source) {
-  const lines = source.trimEnd().split('\n');
-  const first = lines.find((line) => line.trim() && !line.trim().startsWith('#')) ?? lines[0];
-  return `>>> ${first}${lines.length > 1 ? '  …' : ''}`;
+/** @param {Panel} panel */
+async function openEditor(panel) {
+  const { createEditor } = await import('../editor/editor.js');
+  const { box } = panel.view;
+  fill(box);
+  panel.editor = createEditor(box, panel.text, {
+    onRun: () => void start(panel),
+    onChange: (text) => {
+      panel.text = text;
+      keepText(text);
+    },
+  });
 }
 
-/** @param {string} text */
-function keep(text) {
+/** Runs an example. @param {Panel} panel @param {string} source */
+async function use(panel, source) {
+  panel.text = source;
+  panel.editor?.set(source);
+  await start(panel);
+}
+
+/** @param {Panel} panel */
+async function start(panel) {
+  const { python, text, view } = panel;
+  const { run, stop, output } = view;
+  if (panel.running || run.disabled) return;
+  panel.running = true;
+  run.disabled = true;
+  stop.disabled = false;
+  const began = performance.now();
+  append(output, h('pre', { class: 'echo' }, summary(text)));
   try {
-    localStorage.setItem(KEPT_TEXT, text);
-  } catch {
-    // Storage may be forbidden; then the text lives as long as the page.
+    const result = resultElement(await python.show(text));
+    const took = h('p', { class: 'took' }, `${((performance.now() - began) / 1000).toFixed(2)} s`);
+    append(output, ...(result ? [result] : []), took);
+  } catch (error) {
+    const { name, message } = /** @type {Error} */ (error);
+    append(output, h('pre', { class: name === 'StoppedError' ? 'stopped' : 'traceback' }, message));
+  } finally {
+    panel.running = false;
+    stop.disabled = true;
+    run.disabled = false;
   }
 }
 
-function load() {
+/** @param {string} text */
+function keepText(text) {
+  try {
+    localStorage.setItem(KEPT_TEXT, text);
+  } catch {
+    // Where storage is forbidden, the text lasts as long as the page.
+  }
+}
+
+function keptText() {
   try {
     return localStorage.getItem(KEPT_TEXT) ?? '';
   } catch {

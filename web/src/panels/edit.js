@@ -6,25 +6,101 @@ import { highlight } from '../editor/wgsl.js';
 import { PRESETS } from '../editor/presets.js';
 import { latest } from '../latest.js';
 
-const PAUSE_MS = 300; // of typing, before the text is tried
+const PAUSE_MS = 300; // of typing, before the text is applied
+const SLOW_MS = 1000; // of applying, before Stop is offered
 const SIDE = 320; // cells of the small maps at most
 const NONE = PRESETS[0].source;
+const UNFINISHED_TEXT = 'py-attn.edit';
+
+const UNCHANGED = 'Nothing is changed. Take a preset, or write a score_mod, a mask_mod, or both.';
+const UNDEFINED = 'The text defines neither score_mod nor mask_mod, so nothing is changed.';
+const SLOW = 'The text is still being applied. Stop ends it by starting Python anew; your text is kept.';
+const STOPPED = 'Not applied: Python was stopped before the text had finished.';
+const LEFT = 'Not applied: the text had not finished when the page was left.';
+const BY_HAND = 'It is not applied again by itself: change it, then press Apply or Ctrl+Enter.';
+
+/**
+ * @typedef {import('../types').Edited} Edited
+ * @typedef {ReturnType<typeof layOut>} View
+ * @typedef {object} Edit the panel's state
+ * @property {import('../api.js').Api} api
+ * @property {import('../store.js').Store} store
+ * @property {View} view
+ * @property {ReturnType<typeof import('../editor/editor.js').createEditor> | null} editor
+ * @property {string} text what the visitor sees
+ * @property {string} applied what Python knows of it
+ * @property {boolean} running whether Python is at it
+ * @property {boolean} held whether a text did not finish, so that only the visitor applies the next one
+ * @property {ReturnType<typeof setTimeout> | undefined} pause
+ * @property {Edited | null} answer
+ * @property {(text: string) => void} apply one text at a time; of those that come meanwhile only the last
+ */
 
 /**
  * @param {HTMLElement} element
  * @param {import('../api.js').Api} api
  * @param {import('../store.js').Store} store
+ * @param {() => void} stop ends Python wherever it is, and starts it anew
  */
-export function mountEdit(element, api, store) {
+export function mountEdit(element, api, store, stop) {
+  const view = layOut(element, {
+    stop,
+    use: (source) => use(edit, source),
+    applyNow: () => applyNow(edit),
+    showWgsl: () => showWgsl(edit),
+  });
+  /** @type {Edit} */
+  const edit = {
+    api,
+    store,
+    view,
+    editor: null,
+    text: unfinishedText() || NONE,
+    applied: '',
+    running: false,
+    held: false,
+    pause: undefined,
+    answer: null,
+    apply: latest(
+      (text) => apply(edit, text),
+      (error) => say(edit, shortError(error), 'bad'),
+    ),
+  };
+  fill(view.box, h('pre', { class: 'editor-wait' }, edit.text));
+  pressPreset(edit);
+  if (edit.text !== NONE) hold(edit, LEFT);
+
+  const paintBoth = latest(
+    async (/** @type {null} */ _) => {
+      await paint(edit, view.before, false);
+      await paint(edit, view.after, true);
+    },
+    () => {},
+  );
+  store.on(['sourceNumber'], ({ source }) => source && opened(edit, source));
+  store.on(['sourceNumber', 'layer', 'head', 'style'], ({ source, layer, head }) => {
+    for (const each of [view.before, view.after]) each.name(layer, head);
+    if (source) paintBoth(null);
+  });
+  return { openEditor: () => openEditor(edit) };
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {{ stop: () => void, use: (source: string) => void, applyNow: () => void, showWgsl: () => void }} actions
+ */
+function layOut(element, actions) {
   const presets = PRESETS.map(({ name, source }) =>
-    h('button', { class: 'button compact', type: 'button', disabled: true, 'aria-pressed': 'false', onclick: () => use(source) }, name),
+    h('button', { class: 'button compact', type: 'button', disabled: true, 'aria-pressed': 'false', onclick: () => actions.use(source) }, name),
   );
   const box = h('div', { class: 'editor edit-text' });
   const status = h('p', { class: 'edit-status small', role: 'status' }, ' ');
-  const before = map('As it is');
-  const after = map('As you write it');
+  const stop = h('button', { class: 'button', type: 'button', hidden: true, onclick: actions.stop }, 'Stop');
+  const apply = h('button', { class: 'button primary', type: 'button', hidden: true, onclick: actions.applyNow }, 'Apply', h('kbd', null, 'Ctrl ↵'));
+  const before = smallMap('As it is');
+  const after = smallMap('As you write it');
   const wgsl = h('code');
-  const whole = h('input', { type: 'checkbox', onchange: () => showWgsl() });
+  const whole = h('input', { type: 'checkbox', onchange: actions.showWgsl });
   fill(
     element,
     h(
@@ -39,7 +115,7 @@ export function mountEdit(element, api, store) {
       h('div', { class: 'examples', role: 'group', 'aria-label': 'Presets' }, presets),
     ),
     h('div', { class: 'edit-body' }, box, h('div', { class: 'edit-maps' }, before.element, after.element)),
-    status,
+    h('div', { class: 'edit-outcome' }, stop, apply, status),
     h(
       'details',
       { class: 'edit-wgsl' },
@@ -48,132 +124,11 @@ export function mountEdit(element, api, store) {
       h('pre', { class: 'shader', tabIndex: 0, 'aria-label': 'Traced WGSL' }, wgsl),
     ),
   );
-
-  let text = NONE;
-  let applied = ''; // what Python knows of it
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  /** @type {ReturnType<typeof import('../editor/editor.js').createEditor> | null} */
-  let editor = null;
-  /** @type {import('../types').Edited | null} */
-  let answer = null;
-  fill(box, h('pre', { class: 'editor-wait' }, text));
-  press();
-
-  async function openEditor() {
-    const { createEditor } = await import('../editor/editor.js');
-    fill(box);
-    editor = createEditor(box, text, { label: 'score_mod', onRun: () => apply(text), onChange: (changed) => typed(changed) });
-    for (const button of presets) button.disabled = false;
-  }
-
-  /** @param {string} source */
-  function use(source) {
-    text = source;
-    editor?.set(source);
-    clearTimeout(timer);
-    press();
-    apply(text);
-  }
-
-  /** @param {string} changed */
-  function typed(changed) {
-    if (changed === text) return;
-    text = changed;
-    press();
-    clearTimeout(timer);
-    timer = setTimeout(() => apply(text), PAUSE_MS);
-  }
-
-  function press() {
-    presets.forEach((button, i) => button.setAttribute('aria-pressed', String(PRESETS[i].source === text)));
-  }
-
-  const apply = latest(
-    async (/** @type {string} */ given) => {
-      if (!store.state.source) return;
-      element.setAttribute('aria-busy', 'true');
-      const began = performance.now();
-      const wanted = given === NONE ? '' : given;
-      const found = await api.edit(wanted, store.state.layer);
-      element.setAttribute('aria-busy', 'false');
-      if (found.error) {
-        editor?.markLine(found.error.line ?? null);
-        say(`${found.error.line ? `Line ${found.error.line}. ` : ''}${found.error.message}`, 'bad');
-        return;
-      }
-      answer = found;
-      applied = wanted;
-      editor?.markLine(null);
-      showWgsl();
-      // The map beside the text comes first, then the others.
-      await paint(after, true);
-      say(found.edited.length ? `${found.edited.join(' and ')} ${how(performance.now() - began)}` : NOTHING[wanted ? 'defined' : 'edited']);
-      const { source, edit } = store.state;
-      if (source) store.set({ source: { ...source, edited: found.edited }, edit: edit + 1 });
-    },
-    (error) => {
-      element.setAttribute('aria-busy', 'false');
-      say(shortError(error), 'bad');
-    },
-  );
-
-  /** @param {number} ms */
-  function how(ms) {
-    const took = `${(ms / 1000).toFixed(1)} s`;
-    return answer?.wgsl ? `traced into WGSL, compiled and run in ${took}.` : `run by numpy in ${took}: there is no WebGPU here.`;
-  }
-
-  /** @param {string} message @param {'' | 'bad'} [tone] */
-  function say(message, tone = '') {
-    status.textContent = message || ' ';
-    status.dataset.tone = tone;
-  }
-
-  function showWgsl() {
-    const shown = whole.checked ? answer?.kernel : answer?.wgsl;
-    fill(wgsl, shown ? highlight(shown) : h('span', { class: 'wgsl-comment' }, answer?.edited.length ? '// Without WebGPU numpy runs the function as it is.' : '// Nothing is changed yet.'));
-  }
-
-  /** @param {ReturnType<typeof map>} target @param {boolean} edited */
-  async function paint(target, edited) {
-    const { source, layer, head, style, sourceNumber } = store.state;
-    if (!source) return;
-    const everything = [0, source.length];
-    const part = { layer, head, rows: everything, columns: everything, size: [SIDE, SIDE], edited };
-    const picture = await api.window(part, { ...style, show: 'weights' });
-    if (store.state.sourceNumber === sourceNumber) putPixels(target.canvas, picture.rgba, picture.width, picture.height);
-  }
-
-  const paintBoth = latest(
-    async (/** @type {boolean} */ all) => {
-      if (all) await paint(before, false);
-      await paint(after, true);
-    },
-    () => {},
-  );
-
-  store.on(['sourceNumber'], ({ source }) => {
-    if (!source) return;
-    element.hidden = source.kind === 'weights';
-    // A Python that was started anew, or a source that it does not fit, knows nothing of the text.
-    if (!source.edited?.length && text !== NONE) apply(text);
-    else if (!applied) say(NOTHING.edited);
-  });
-  store.on(['sourceNumber', 'layer', 'head', 'style'], ({ source, layer, head }) => {
-    for (const each of [before, after]) each.name(layer, head);
-    if (source) paintBoth(true);
-  });
-  return { openEditor };
+  return { element, presets, box, status, stop, apply, before, after, wgsl, whole };
 }
 
-const NOTHING = {
-  edited: 'Nothing is changed. Take a preset, or write a score_mod, a mask_mod, or both.',
-  defined: 'The text defines neither score_mod nor mask_mod, so nothing is changed.',
-};
-
 /** @param {string} what */
-function map(what) {
+function smallMap(what) {
   const canvas = h('canvas', { width: 1, height: 1, role: 'img' });
   const of = h('span');
   return {
@@ -185,4 +140,184 @@ function map(what) {
       canvas.setAttribute('aria-label', `${what}: the map of layer ${layer + 1}, head ${head + 1}`);
     },
   };
+}
+
+// What the visitor does
+
+/** @param {Edit} edit */
+async function openEditor(edit) {
+  const { createEditor } = await import('../editor/editor.js');
+  fill(edit.view.box);
+  edit.editor = createEditor(edit.view.box, edit.text, {
+    label: 'score_mod',
+    onRun: () => applyNow(edit),
+    onChange: (changed) => typed(edit, changed),
+  });
+  for (const button of edit.view.presets) button.disabled = false;
+}
+
+/** @param {Edit} edit @param {string} source */
+function use(edit, source) {
+  edit.text = source;
+  edit.editor?.set(source);
+  pressPreset(edit);
+  applyNow(edit);
+}
+
+/** @param {Edit} edit @param {string} changed */
+function typed(edit, changed) {
+  if (changed === edit.text) return;
+  edit.text = changed;
+  pressPreset(edit);
+  clearTimeout(edit.pause);
+  if (edit.held || edit.running) keepUnfinished(changed);
+  if (!edit.held) edit.pause = setTimeout(() => edit.apply(edit.text), PAUSE_MS);
+}
+
+/** Also applies what is held. @param {Edit} edit */
+function applyNow(edit) {
+  clearTimeout(edit.pause);
+  edit.held = false;
+  edit.view.apply.hidden = true;
+  edit.apply(edit.text);
+}
+
+// What Python answers
+
+/** @param {Edit} edit @param {string} text */
+async function apply(edit, text) {
+  const { api, store, view } = edit;
+  // What was typed while a text ran that did not finish may not finish either.
+  if (!store.state.source || edit.held) return;
+  const wanted = text === NONE ? '' : text;
+  const began = performance.now();
+  const found = await run(edit, () => api.edit(wanted, store.state.layer), wanted);
+  if (!found) return;
+  if (found.error) {
+    showError(edit, found.error);
+    return;
+  }
+  edit.answer = found;
+  edit.applied = wanted;
+  edit.editor?.markLine(null);
+  showWgsl(edit);
+  // The map beside the text comes first, then the others.
+  await paint(edit, view.after, true);
+  const unchanged = wanted ? UNDEFINED : UNCHANGED;
+  say(edit, found.edited.length ? `${found.edited.join(' and ')} ${outcome(found, performance.now() - began)}` : unchanged);
+  const { source, edit: count } = store.state;
+  if (source) store.set({ source: { ...source, edited: found.edited }, edit: count + 1 });
+}
+
+/**
+ * Python's answer about a text, or null where Python was stopped under it. What does not finish is remembered beyond a
+ * reload, and Stop is offered beside what takes long.
+ * @param {Edit} edit @param {() => Promise<Edited>} ask @param {string} wanted
+ */
+async function run(edit, ask, wanted) {
+  const { element, stop } = edit.view;
+  element.setAttribute('aria-busy', 'true');
+  edit.running = true;
+  keepUnfinished(wanted && edit.text);
+  const slow = setTimeout(() => {
+    stop.hidden = false;
+    say(edit, SLOW);
+  }, SLOW_MS);
+  try {
+    const found = await ask();
+    keepUnfinished('');
+    return found;
+  } catch (error) {
+    if (/** @type {Error} */ (error).name !== 'StoppedError') throw error;
+    hold(edit, STOPPED);
+    return null;
+  } finally {
+    clearTimeout(slow);
+    edit.running = false;
+    if (document.activeElement === stop) edit.editor?.focus();
+    stop.hidden = true;
+    element.setAttribute('aria-busy', 'false');
+  }
+}
+
+/** @param {Edit} edit @param {NonNullable<Edited['error']>} error */
+function showError(edit, { message, line, finished }) {
+  edit.editor?.markLine(line ?? null);
+  const said = `${line ? `Line ${line}. ` : ''}${message}`;
+  if (finished) say(edit, said, 'bad');
+  else hold(edit, said.replace(/\.?$/u, '.'));
+}
+
+/** From now on the text is applied by hand. @param {Edit} edit @param {string} why */
+function hold(edit, why) {
+  edit.held = true;
+  keepUnfinished(edit.text);
+  edit.view.apply.hidden = false;
+  say(edit, `${why} ${BY_HAND}`, 'bad');
+}
+
+/** @param {Edit} edit @param {import('../types').SourceInfo} source */
+function opened(edit, source) {
+  edit.view.element.hidden = source.kind === 'weights';
+  if (edit.held) return;
+  if (source.editError && edit.text === edit.applied) showError(edit, source.editError);
+  // A Python that was started anew knows nothing of the text.
+  else if (!source.edited?.length && edit.text !== NONE) edit.apply(edit.text);
+  else if (!edit.applied) say(edit, UNCHANGED);
+}
+
+// What is shown
+
+/** @param {Edit} edit */
+function pressPreset({ text, view }) {
+  view.presets.forEach((button, i) => button.setAttribute('aria-pressed', String(PRESETS[i].source === text)));
+}
+
+/** @param {Edited} answer @param {number} ms */
+function outcome(answer, ms) {
+  const took = `${(ms / 1000).toFixed(1)} s`;
+  return answer.wgsl ? `traced into WGSL, compiled and run in ${took}.` : `run by numpy in ${took}: there is no WebGPU here.`;
+}
+
+/** @param {Edit} edit @param {string} message @param {'' | 'bad'} [tone] */
+function say({ view }, message, tone = '') {
+  view.status.textContent = message || ' ';
+  view.status.dataset.tone = tone;
+}
+
+/** @param {Edit} edit */
+function showWgsl({ answer, view }) {
+  const shown = view.whole.checked ? answer?.kernel : answer?.wgsl;
+  const note = answer?.edited.length ? '// Without WebGPU numpy runs the function as it is.' : '// Nothing is changed yet.';
+  fill(view.wgsl, shown ? highlight(shown) : h('span', { class: 'wgsl-comment' }, note));
+}
+
+/** @param {Edit} edit @param {ReturnType<typeof smallMap>} target @param {boolean} edited */
+async function paint({ api, store }, target, edited) {
+  const { source, layer, head, style, sourceNumber } = store.state;
+  if (!source) return;
+  const everything = [0, source.length];
+  const part = { layer, head, rows: everything, columns: everything, size: [SIDE, SIDE], edited };
+  const picture = await api.window(part, { ...style, show: 'weights' });
+  if (store.state.sourceNumber === sourceNumber) putPixels(target.canvas, picture.rgba, picture.width, picture.height);
+}
+
+// What outlives a reload: a text that has not finished
+
+/** @param {string} text '' where there is none */
+function keepUnfinished(text) {
+  try {
+    if (text) sessionStorage.setItem(UNFINISHED_TEXT, text);
+    else sessionStorage.removeItem(UNFINISHED_TEXT);
+  } catch {
+    // Storage may be forbidden; then a reload forgets the text, and does not apply it either.
+  }
+}
+
+function unfinishedText() {
+  try {
+    return sessionStorage.getItem(UNFINISHED_TEXT) ?? '';
+  } catch {
+    return '';
+  }
 }

@@ -1,11 +1,10 @@
-/** What to look at: a sentence, or something made up. */
+/** What to look at: a sentence, or synthetic input. */
 
 import { choose, fill, h, segmented } from '../dom.js';
 import { formatBytes, shortError } from '../format.js';
+import { keepInAddress, textOf } from './address.js';
+import { buildLoading } from './loading.js';
 import { mountSynthetic } from './synthetic.js';
-
-const MODEL_BYTES = 90_868_376;
-const PAUSE_MS = 700; // of typing, before the sentence is run
 
 /**
  * @typedef {object} Actions what the page does when it is asked to
@@ -15,7 +14,22 @@ const PAUSE_MS = 700; // of typing, before the sentence is run
  * @property {(onProgress: (stage: string, loaded: number, total: number) => void) => Promise<boolean>} loadModel
  * @property {() => void} cancelModel
  * @property {() => boolean} hasModel
+ *
+ * @typedef {object} Panel
+ * @property {HTMLElement} element
+ * @property {import('../store.js').Store} store
+ * @property {Actions} actions
+ * @property {ReturnType<typeof buildView>} view
+ * @property {ReturnType<typeof mountSynthetic>} form of synthetic input
+ * @property {string} sample the text of the sample
+ * @property {boolean} busy
+ * @property {ReturnType<typeof setTimeout> | undefined} timer until what was typed is run
  */
+
+const MODEL_BYTES = 90_868_376;
+const PAUSE_MS = 700; // without typing, before the sentence is run
+const MAX_HEIGHT = 180; // CSS pixels of the text
+const EMPTY = 'Type a few words first: there is nothing to attend to in an empty sentence.';
 
 /**
  * @param {HTMLElement} element
@@ -23,15 +37,41 @@ const PAUSE_MS = 700; // of typing, before the sentence is run
  * @param {Actions} actions
  */
 export function mountInput(element, store, actions) {
-  const mode = segmented(
-    'Input',
-    [
-      { value: 'sentence', label: 'Sentence' },
-      { value: 'synthetic', label: 'Synthetic' },
-    ],
-    'sentence',
-    (value) => show(value),
-  );
+  const view = buildView((mode) => show(panel, mode), actions.cancelModel);
+  fill(element, ...view.parts);
+  /** @type {Panel} */
+  const panel = {
+    element,
+    store,
+    actions,
+    view,
+    form: mountSynthetic(view.synthetic, (shape) => void run(panel, () => actions.openSynthetic(shape))),
+    sample: '',
+    busy: false,
+    timer: undefined,
+  };
+  listen(panel);
+
+  return {
+    /** The page is ready and shows the sample. @param {string} text */
+    ready: (text) => ready(panel, text),
+    /** Whether the text is not the sample, so that it comes from an earlier visit or a link. */
+    get pending() {
+      return view.area.value !== panel.sample;
+    },
+    /** Shows again what the visitor has put in, after a new device or a new Python. */
+    replay: async () => replay(panel),
+    start: () => start(panel),
+  };
+}
+
+/** @param {(mode: string) => void} onMode @param {() => void} onCancel */
+function buildView(onMode, onCancel) {
+  const modes = [
+    { value: 'sentence', label: 'Sentence' },
+    { value: 'synthetic', label: 'Synthetic' },
+  ];
+  const mode = segmented('Input', modes, 'sentence', onMode);
   const area = h('textarea', {
     class: 'sentence',
     rows: 1,
@@ -44,117 +84,19 @@ export function mountInput(element, store, actions) {
   });
   const submit = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Show attention');
   const form = h('form', { class: 'sentence-form' }, area, submit);
-  const bar = h('progress', { max: 1, value: 0, 'aria-label': 'Loading the model' });
-  const loadingText = h('span', { class: 'small' }, '');
-  const cancel = h('button', { class: 'button compact', type: 'button', onclick: actions.cancelModel }, 'Cancel');
-  const loading = h('div', { class: 'model-loading', hidden: true }, loadingText, bar, cancel);
-  const message = h('p', { class: 'input-message small', role: 'status' }, ' ');
-  const synthetic = h('div', { hidden: true });
   const sentence = h('div', { class: 'sentence-box' }, form);
-  fill(element, mode, sentence, synthetic, h('div', { class: 'input-foot' }, loading, message));
-  const synthForm = mountSynthetic(synthetic, (shape) => void run(() => actions.openSynthetic(shape)));
+  const synthetic = h('div', { hidden: true });
+  const loading = buildLoading(onCancel);
+  const message = h('p', { class: 'input-message small', role: 'status' }, ' ');
+  const parts = [mode, sentence, synthetic, h('div', { class: 'input-foot' }, loading.element, message)];
+  return { parts, mode, area, submit, form, sentence, synthetic, loading, message };
+}
 
-  let sample = '';
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  let busy = false;
-
-  /** @param {string} value */
-  function show(value) {
-    choose(mode, value);
-    sentence.hidden = value !== 'sentence';
-    synthetic.hidden = value !== 'synthetic';
-    say('');
-    if (value === 'synthetic') synthForm.submit();
-    else if (!area.value || area.value === sample) void run(actions.openSample);
-    else if (actions.hasModel()) void start();
-  }
-
-  /** @param {string} text @param {'' | 'bad'} [tone] */
-  function say(text, tone = '') {
-    message.textContent = text || ' ';
-    message.dataset.tone = tone;
-  }
-
-  /** @param {() => Promise<void>} work */
-  async function run(work) {
-    busy = true;
-    element.setAttribute('aria-busy', 'true');
-    try {
-      await work();
-      const { source } = store.state;
-      say(source?.note ?? '');
-    } catch (error) {
-      say(shortError(error), 'bad');
-    } finally {
-      busy = false;
-      element.setAttribute('aria-busy', 'false');
-      label();
-    }
-  }
-
-  async function start() {
-    clearTimeout(timer);
-    const text = area.value;
-    if (!text.trim()) {
-      say('Type a few words first: there is nothing to attend to in an empty sentence.');
-      return;
-    }
-    if (text === sample) return run(actions.openSample);
-    if (!actions.hasModel() && !(await load())) return;
-    await run(() => actions.openText(text));
-    // What was typed meanwhile comes next.
-    if (area.value !== text && area.value.trim()) void start();
-  }
-
-  async function load() {
-    submit.disabled = true;
-    loading.hidden = false;
-    say('');
-    const tell = (/** @type {string} */ stage, /** @type {number} */ loaded, /** @type {number} */ total) => {
-      if (stage === 'vocabulary') return; // a blink beside the weights
-      bar.value = total ? loaded / total : 0;
-      cancel.disabled = stage === 'upload'; // from here on it is a moment
-      loadingText.textContent =
-        stage === 'upload'
-          ? `Uploading MiniLM · ${formatBytes(loaded)} of ${formatBytes(total)}`
-          : `Loading MiniLM · ${formatBytes(loaded)} of ${formatBytes(total)}`;
-    };
-    tell('weights', 0, MODEL_BYTES);
-    try {
-      if (await actions.loadModel(tell)) return true;
-      say('Loading was cancelled. The sample stays; the button starts again.');
-    } catch (error) {
-      say(`MiniLM could not be loaded: ${shortError(error)} Try again with the button.`, 'bad');
-    } finally {
-      loading.hidden = true;
-      submit.disabled = false;
-    }
-    return false;
-  }
-
-  function label() {
-    const needsModel = area.value !== sample && !actions.hasModel();
-    submit.textContent = needsModel ? `Load MiniLM (${formatBytes(MODEL_BYTES)}) and show` : 'Show attention';
-  }
-
-  function grow() {
-    area.style.height = 'auto';
-    area.style.height = `${Math.min(area.scrollHeight + 2, 180)}px`;
-  }
-
-  new ResizeObserver(grow).observe(form);
-  area.addEventListener('input', () => {
-    grow();
-    label();
-    remember(area.value === sample ? '' : area.value);
-    clearTimeout(timer);
-    if (!area.value.trim()) say('Type a few words first: there is nothing to attend to in an empty sentence.');
-    else {
-      if (!busy) say('');
-      if (actions.hasModel()) timer = setTimeout(() => !busy && void start(), PAUSE_MS);
-    }
-  });
+/** @param {Panel} panel */
+function listen(panel) {
+  const { area, form } = panel.view;
+  new ResizeObserver(() => grow(panel)).observe(form);
+  area.addEventListener('input', () => typed(panel));
   area.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -162,44 +104,120 @@ export function mountInput(element, store, actions) {
   });
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    if (!busy) void start();
+    if (!panel.busy) void start(panel);
   });
-
-  return {
-    /** The page is ready: the sample is there. @param {string} text */
-    ready(text) {
-      sample = text;
-      area.disabled = false;
-      submit.disabled = false;
-      if (!area.value) area.value = remembered() || text;
-      grow();
-      label();
-    },
-    /** What was typed is not what is shown: the text of an earlier visit. */
-    get pending() {
-      return area.value !== sample;
-    },
-    /** Shows again what the visitor has put in, after a new device or a new Python. */
-    async replay() {
-      if (!synthetic.hidden) return synthForm.submit();
-      if (area.value !== sample && area.value.trim() && actions.hasModel()) return start();
-      return undefined;
-    },
-    start,
-  };
 }
 
-/** The sentence lies in the address, so that it survives a reload and can be passed on. @param {string} text */
-function remember(text) {
-  const hash = text && text.length <= 2000 ? `#text=${encodeURIComponent(text)}` : '';
-  history.replaceState(null, '', hash || location.pathname + location.search);
+/** @param {Panel} panel @param {string} text */
+function ready(panel, text) {
+  const { area, submit } = panel.view;
+  panel.sample = text;
+  area.disabled = false;
+  submit.disabled = false;
+  if (!area.value) area.value = textOf(location.hash) || text;
+  grow(panel);
+  label(panel);
 }
 
-function remembered() {
-  const match = /^#text=(.*)$/u.exec(location.hash);
-  try {
-    return match ? decodeURIComponent(match[1]) : '';
-  } catch {
-    return '';
+/** @param {Panel} panel */
+function replay(panel) {
+  const { view, form, sample, actions } = panel;
+  if (!view.synthetic.hidden) return form.submit();
+  const { value } = view.area;
+  return value !== sample && value.trim() && actions.hasModel() ? start(panel) : undefined;
+}
+
+/** Changes between a sentence and synthetic input. @param {Panel} panel @param {string} mode */
+function show(panel, mode) {
+  const { view, actions, form, sample } = panel;
+  choose(view.mode, mode);
+  view.sentence.hidden = mode !== 'sentence';
+  view.synthetic.hidden = mode !== 'synthetic';
+  say(panel, '');
+  if (mode === 'synthetic') form.submit();
+  else if (!view.area.value || view.area.value === sample) void run(panel, actions.openSample);
+  else if (actions.hasModel()) void start(panel);
+}
+
+/** @param {Panel} panel */
+function typed(panel) {
+  const { value } = panel.view.area;
+  grow(panel);
+  label(panel);
+  keepInAddress(value === panel.sample ? '' : value);
+  clearTimeout(panel.timer);
+  if (!value.trim()) {
+    say(panel, EMPTY);
+    return;
   }
+  if (!panel.busy) say(panel, '');
+  if (panel.actions.hasModel()) panel.timer = setTimeout(() => !panel.busy && void start(panel), PAUSE_MS);
+}
+
+/** Runs the sentence, once its model is loaded. @param {Panel} panel @returns {Promise<void>} */
+async function start(panel) {
+  const { actions, sample, view } = panel;
+  clearTimeout(panel.timer);
+  const text = view.area.value;
+  if (!text.trim()) return say(panel, EMPTY);
+  if (text === sample) return run(panel, actions.openSample);
+  if (!actions.hasModel() && !(await load(panel))) return undefined;
+  await run(panel, () => actions.openText(text));
+  // What was typed meanwhile comes next.
+  if (view.area.value !== text && view.area.value.trim()) void start(panel);
+  return undefined;
+}
+
+/** @param {Panel} panel @param {() => Promise<void>} work */
+async function run(panel, work) {
+  const { element, store } = panel;
+  panel.busy = true;
+  element.setAttribute('aria-busy', 'true');
+  try {
+    await work();
+    say(panel, store.state.source?.note ?? '');
+  } catch (error) {
+    say(panel, shortError(error), 'bad');
+  } finally {
+    panel.busy = false;
+    element.setAttribute('aria-busy', 'false');
+    label(panel);
+  }
+}
+
+/** @param {Panel} panel @returns {Promise<boolean>} whether the model is there */
+async function load(panel) {
+  const { loading, submit } = panel.view;
+  submit.disabled = true;
+  loading.element.hidden = false;
+  say(panel, '');
+  loading.show('weights', 0, MODEL_BYTES);
+  try {
+    if (await panel.actions.loadModel(loading.show)) return true;
+    say(panel, 'Loading was cancelled. The sample is still shown; press the button to load again.');
+  } catch (error) {
+    say(panel, `MiniLM could not be loaded: ${shortError(error)} Press the button to try again.`, 'bad');
+  } finally {
+    loading.element.hidden = true;
+    submit.disabled = false;
+  }
+  return false;
+}
+
+/** @param {Panel} panel @param {string} text @param {'' | 'bad'} [tone] */
+function say({ view: { message } }, text, tone = '') {
+  message.textContent = text || ' ';
+  message.dataset.tone = tone;
+}
+
+/** @param {Panel} panel */
+function label({ view, sample, actions }) {
+  const needsModel = view.area.value !== sample && !actions.hasModel();
+  view.submit.textContent = needsModel ? `Load MiniLM (${formatBytes(MODEL_BYTES)}) and show` : 'Show attention';
+}
+
+/** Makes the field as high as its text. @param {Panel} panel */
+function grow({ view: { area } }) {
+  area.style.height = 'auto';
+  area.style.height = `${Math.min(area.scrollHeight + 2, MAX_HEIGHT)}px`;
 }

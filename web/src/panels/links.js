@@ -1,11 +1,22 @@
-/** The chosen row in words and figures, for those who cannot see the map and those who want numbers. */
+/** The strongest links of the row under the cursor in words and figures: for those who cannot see the map, too. */
 
 import { fill, h } from '../dom.js';
 import { formatWeight } from '../format.js';
 import { createRows } from '../rows.js';
-import { tokenMark } from './focus.js';
+import { tableCaption, tokenMark } from './elements.js';
+import { describeLinks, describeRest, relation } from './wording.js';
+
+/**
+ * @typedef {object} Panel
+ * @property {import('../store.js').Store} store
+ * @property {ReturnType<typeof createRows>} rows
+ * @property {ReturnType<typeof buildView>} view
+ * @property {() => void} update shows the row under the cursor
+ * @property {ReturnType<typeof setTimeout> | undefined} timer until the row is spoken
+ */
 
 const SHOWN = 8;
+const REST_MS = 500; // until the cursor is taken to rest on its row
 
 /**
  * @param {HTMLElement} element
@@ -13,82 +24,68 @@ const SHOWN = 8;
  * @param {import('../store.js').Store} store
  */
 export function mountLinks(element, api, store) {
-  const rows = createRows(api, store);
+  const view = buildView();
+  fill(element, ...view.parts);
+  fill(view.body, Array.from({ length: SHOWN }, emptyLine));
+  /** @type {Panel} */
+  const panel = { store, rows: createRows(api, store), view, update: () => update(panel), timer: undefined };
+  store.on(['sourceNumber', 'edit', 'layer', 'head', 'query', 'style'], panel.update);
+  return { destroy: () => clearTimeout(panel.timer) };
+}
+
+function buildView() {
   const figure = h('th', { scope: 'col', class: 'number' }, 'Weight');
-  const heading = h('h2', null, 'Strongest links');
   const subtitle = h('p', { class: 'links-row' }, ' ');
   const body = h('tbody');
   const table = h(
     'table',
     { class: 'links-table' },
-    h('caption', { class: 'sr-only' }, 'Keys that the chosen query attends to most'),
-    h(
-      'thead',
-      null,
-      h('tr', null, h('th', { scope: 'col' }, 'Key'), figure),
-    ),
+    tableCaption('Keys that the query under the cursor attends to most'),
+    h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Key'), figure)),
     body,
   );
   const spoken = h('p', { class: 'sr-only', role: 'status', 'aria-live': 'polite' });
   const rest = h('p', { class: 'muted small' }, ' ');
-  fill(element, h('header', null, h('div', null, heading, subtitle)), table, rest, spoken);
-  fill(body, Array.from({ length: SHOWN }, () => line(null, null)));
-
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-
-  function update() {
-    const { source, query, style } = store.state;
-    if (!source) return;
-    const shares = style.show === 'gradient';
-    const known = rows.peek();
-    if (!known) {
-      rows.ask(update);
-      return;
-    }
-    const { links } = known;
-    figure.textContent = shares ? 'Share of the output' : 'Weight';
-    fill(subtitle, tokenMark(source.tokens[query], query), ` at position ${query} ${shares ? 'gets its output from' : 'attends to'}`);
-    const top = Math.abs(links[0]?.weight) || 1;
-    fill(
-      body,
-      Array.from({ length: SHOWN }, (_, i) => {
-        const link = links[i];
-        if (!link) return line(null, null);
-        const row = line(
-          h('button', { type: 'button', class: 'link', onclick: () => store.set({ key: link.key }) }, tokenMark(source.tokens[link.key], link.key), String(link.key) !== source.tokens[link.key] && h('span', { class: 'muted small' }, ` ${link.key}`)),
-          formatWeight(link.weight),
-          Math.abs(link.weight) / top,
-          link.weight < 0,
-        );
-        return row;
-      }),
-    );
-    const sum = links.reduce((total, { weight }) => total + weight, 0);
-    const others = known.weights.reduce((count, weight) => count + Number(weight !== 0), 0) - links.length;
-    rest.textContent = !links.length
-      ? 'This row may see nothing: its weights are all zero.'
-      : others > 0
-        ? `Together ${(100 * sum).toFixed(1)} % of the ${shares ? 'output' : 'row'}; the rest is spread over ${others} more keys.`
-        : 'These are all that the row sees.';
-    clearTimeout(timer);
-    // Spoken once the cursor rests, not at every cell on the way.
-    timer = setTimeout(() => {
-      const said = links.slice(0, 3).map((link) => `${source.tokens[link.key]} ${formatWeight(link.weight)}`);
-      spoken.textContent = `${source.tokens[query]} ${shares ? 'gets its output from' : 'attends to'} ${said.join(', ')}`;
-    }, 500);
-  }
-
-  store.on(['sourceNumber', 'edit', 'layer', 'head', 'query', 'style'], update);
-  return { destroy: () => clearTimeout(timer) };
+  const parts = [h('header', null, h('div', null, h('h2', null, 'Strongest links'), subtitle)), table, rest, spoken];
+  return { parts, figure, subtitle, body, rest, spoken };
 }
 
-/** @param {Node | null} key @param {string | null} weight @param {number} [share] @param {boolean} [against] */
-function line(key, weight, share = 0, against = false) {
+/** @param {Panel} panel */
+function update(panel) {
+  const { store, rows, view } = panel;
+  const { source, query, style } = store.state;
+  if (!source) return;
+  const row = rows.peek();
+  if (!row) return rows.ask(panel.update);
+  const shares = style.show === 'gradient';
+  view.figure.textContent = shares ? 'Share of the output' : 'Weight';
+  fill(view.subtitle, tokenMark(source.tokens[query], query), ` at position ${query} ${relation(shares)}`);
+  const top = Math.abs(row.links[0]?.weight) || 1;
+  const lines = Array.from({ length: SHOWN }, (_, i) => {
+    const link = row.links[i];
+    return link ? linkLine(store, source.tokens, link, top) : emptyLine();
+  });
+  fill(view.body, lines);
+  view.rest.textContent = describeRest(row, shares);
+  // Spoken once the cursor rests, not for every row on its way.
+  clearTimeout(panel.timer);
+  panel.timer = setTimeout(() => (view.spoken.textContent = describeLinks(row, source.tokens, shares)), REST_MS);
+}
+
+/**
+ * @param {import('../store.js').Store} store @param {string[]} tokens
+ * @param {{ key: number, weight: number }} link @param {number} top the largest weight of the row
+ */
+function linkLine(store, tokens, { key, weight }, top) {
+  const position = String(key) !== tokens[key] && h('span', { class: 'muted small' }, ` ${key}`);
   return h(
     'tr',
-    { style: { '--share': share }, class: against ? 'against' : '' },
-    h('td', null, key ?? ' '),
-    h('td', { class: 'number' }, weight ?? ' '),
+    { style: { '--share': Math.abs(weight) / top }, class: weight < 0 ? 'against' : '' },
+    h('td', null, h('button', { type: 'button', class: 'link', onclick: () => store.set({ key }) }, tokenMark(tokens[key], key), position)),
+    h('td', { class: 'number' }, formatWeight(weight)),
   );
+}
+
+function emptyLine() {
+  return h('tr', { style: { '--share': 0 } }, h('td', null, ' '), h('td', { class: 'number' }, ' '));
 }

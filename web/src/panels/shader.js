@@ -1,49 +1,50 @@
-/** A rendered shader: its constants, and the text with colours. */
+/** A rendered shader: its constants, and its highlighted text. */
 
 import { fill, h, icon, ICONS } from '../dom.js';
 import { formatCount } from '../format.js';
 import { highlight } from '../editor/wgsl.js';
+
+const NOTHING = '// After a run, the WGSL that was rendered for it is shown here.';
+const COPIED_MS = 1200;
 
 /** @param {HTMLElement} element */
 export function mountShader(element) {
   const title = h('h3', null, 'WGSL');
   const constants = h('dl', { class: 'constants' });
   const code = h('code');
+  let wgsl = '';
   const copy = h(
     'button',
-    { class: 'button compact', type: 'button', disabled: true, onclick: () => void toClipboard() },
+    { class: 'button compact', type: 'button', disabled: true, onclick: () => void toClipboard(copy, wgsl) },
     icon(ICONS.copy),
     'Copy',
   );
   const text = h('pre', { class: 'shader', tabIndex: 0, 'aria-label': 'Rendered WGSL' }, code);
   fill(element, h('div', { class: 'shader-head' }, title, copy), constants, text);
-  let wgsl = '';
 
-  async function toClipboard() {
-    await navigator.clipboard.writeText(wgsl);
-    copy.lastChild?.replaceWith('Copied');
-    setTimeout(() => copy.lastChild?.replaceWith('Copy'), 1200);
-  }
-
-  /** @param {import('../types').Measurement | null} m */
-  function show(m) {
-    wgsl = m?.wgsl ?? '';
+  /** @param {import('../types').Measurement | null} measured null, or one without WGSL, shows where it will be */
+  function show(measured) {
+    wgsl = measured?.wgsl ?? '';
     copy.disabled = !wgsl;
     element.dataset.empty = String(!wgsl);
-    if (!m || !wgsl) {
-      title.textContent = 'WGSL';
-      fill(constants);
-      fill(code, h('span', { class: 'wgsl-comment' }, '// The shader as it was rendered for this call appears here after a run.'));
-      return;
-    }
-    title.textContent = `${m.kernel} · ${m.variant} · ${m.workgroups.map(formatCount).join(' × ')} workgroups`;
-    fill(
-      constants,
-      Object.entries(m.constants).map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))),
-    );
-    fill(code, highlight(wgsl));
-    text.scrollTop = 0;
+    title.textContent = measured && wgsl ? titleOf(measured) : 'WGSL';
+    const shown = wgsl ? Object.entries(measured?.constants ?? {}) : [];
+    fill(constants, shown.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+    fill(code, wgsl ? highlight(wgsl) : h('span', { class: 'wgsl-comment' }, NOTHING));
+    if (wgsl) text.scrollTop = 0;
   }
   show(null);
   return { show };
+}
+
+/** @param {import('../types').Measurement} measured */
+function titleOf({ kernel, variant, workgroups }) {
+  return `${kernel} · ${variant} · ${workgroups.map(formatCount).join(' × ')} workgroups`;
+}
+
+/** @param {HTMLButtonElement} button that says so for a moment @param {string} text */
+async function toClipboard(button, text) {
+  await navigator.clipboard.writeText(text);
+  button.lastChild?.replaceWith('Copied');
+  setTimeout(() => button.lastChild?.replaceWith('Copy'), COPIED_MS);
 }

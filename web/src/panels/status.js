@@ -1,4 +1,4 @@
-/** What the page says about itself: how far loading is, which adapter computes, and what went wrong. */
+/** The state of the page: how far loading is, which adapter computes, and what went wrong. */
 
 import { fill, h } from '../dom.js';
 import { formatBytes } from '../format.js';
@@ -10,7 +10,24 @@ export const STAGES = /** @type {const} */ ({
   gpu: 'Asking for a GPU',
   sample: 'Opening the sample',
 });
+const MAX_ADAPTER = 34; // characters
 const ORDER = /** @type {(keyof typeof STAGES)[]} */ (Object.keys(STAGES));
+
+/**
+ * How far loading is.
+ * @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress bytes, where they are known
+ */
+export function describeProgress({ stage, loaded, total }) {
+  const number = ORDER.indexOf(stage);
+  const done = total ? loaded / total : 0;
+  return {
+    number,
+    label: `${STAGES[stage]} …`,
+    detail: total ? `${formatBytes(loaded)} of ${formatBytes(total)}` : `step ${number + 1} of ${ORDER.length}`,
+    // The download takes most of a first visit, and none of a later one.
+    share: stage === 'download' ? 0.7 * done : 0.7 + 0.3 * (number / ORDER.length),
+  };
+}
 
 /** @param {HTMLElement} element */
 export function mountBoot(element) {
@@ -23,14 +40,13 @@ export function mountBoot(element) {
 
   return {
     /** @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress */
-    show({ stage, loaded, total }) {
-      if (element.dataset.state === 'failed') return; // the other downloads go on for a moment
+    show(progress) {
+      if (element.dataset.state === 'failed') return; // other downloads still report for a moment
       element.dataset.state = 'loading';
-      const number = ORDER.indexOf(stage);
-      label.textContent = `${STAGES[stage]} …`;
-      bytes.textContent = total ? `${formatBytes(loaded)} of ${formatBytes(total)}` : `step ${number + 1} of ${ORDER.length}`;
-      // The download is most of a first visit, and nothing of a later one.
-      bar.value = stage === 'download' ? 0.7 * (total ? loaded / total : 0) : 0.7 + 0.3 * (number / ORDER.length);
+      const { number, label: text, detail, share } = describeProgress(progress);
+      label.textContent = text;
+      bytes.textContent = detail;
+      bar.value = share;
       steps.forEach((step, i) => (i === number ? step.setAttribute('aria-current', 'step') : step.removeAttribute('aria-current')));
     },
 
@@ -74,7 +90,7 @@ export function mountBanner(element) {
   };
 }
 
-/** What to do about missing WebGPU. */
+/** What a visitor can do about missing WebGPU. */
 export function webgpuHelp() {
   return h(
     'details',
@@ -86,37 +102,36 @@ export function webgpuHelp() {
       h('li', null, 'Use Chrome or Edge 113+, Safari 26+ (macOS, iOS, iPadOS), or Firefox 141+ (Windows; 145+ on macOS).'),
       h('li', null, 'On Linux, Chrome may need ', h('code', null, 'chrome://flags/#enable-unsafe-webgpu'), ' and a Vulkan driver.'),
       h('li', null, 'Open the page over https or from localhost: WebGPU exists only in secure contexts.'),
-      h('li', null, 'See ', h('code', null, 'chrome://gpu'), ' (or ', h('code', null, 'about:support'), ') for a blocked driver.'),
+      h('li', null, 'Look for a blocked driver in ', h('code', null, 'chrome://gpu'), ' (in Firefox ', h('code', null, 'about:support'), ').'),
     ),
   );
 }
 
+/** What computes, in a few words. @param {{ webgpu: boolean, software: boolean, adapter: string }} info */
+export function describeChip({ webgpu, software, adapter }) {
+  if (!webgpu) return { state: 'none', text: 'numpy reference, no WebGPU' };
+  const name = adapter.length > MAX_ADAPTER ? adapter.split(' ').slice(0, 2).join(' ') : adapter;
+  return software ? { state: 'software', text: `${name}: software adapter` } : { state: 'gpu', text: name };
+}
+
 /** @param {HTMLElement} element */
 export function mountAdapter(element) {
-  const text = h('span', null, 'starting');
-  fill(element, text);
+  const label = h('span', null, 'starting');
+  fill(element, label);
   element.classList.add('chip');
   return {
     /** @param {import('../runtime/client.js').Info} info */
     show(info) {
-      element.dataset.state = !info.webgpu ? 'none' : info.software ? 'software' : 'gpu';
-      text.textContent = !info.webgpu
-        ? 'numpy reference, no WebGPU'
-        : info.software
-          ? `${short(info.adapter)}: software adapter`
-          : short(info.adapter);
+      const { state, text } = describeChip(info);
+      element.dataset.state = state;
+      label.textContent = text;
       element.title = `${info.adapter}\n${info.features.join(', ')}`;
     },
 
     /** @param {'failed' | 'starting'} state */
     set(state) {
       element.dataset.state = state;
-      text.textContent = state === 'failed' ? 'not started' : 'starting';
+      label.textContent = state === 'failed' ? 'not started' : 'starting';
     },
   };
-}
-
-/** @param {string} adapter */
-function short(adapter) {
-  return adapter.length > 34 ? `${adapter.split(' ').slice(0, 2).join(' ')}` : adapter;
 }

@@ -1,82 +1,84 @@
-/** The form for made-up input. */
+/** The form for synthetic input. */
 
 import { fill, h } from '../dom.js';
+import { field, select } from './elements.js';
 
-/** @typedef {import('../types').SyntheticShape} Shape */
+/**
+ * @typedef {import('../types').SyntheticShape} Shape
+ * @typedef {object} Field
+ * @property {string} label
+ * @property {number | ''} value at first; a field that begins empty may stay so
+ * @property {number} min @property {number} max
+ * @property {number | 'any'} [step]
+ */
 
-const MASKS = [
+const MASKS = /** @type {[string, string][]} */ ([
   ['causal', 'causal'],
   ['none', 'none'],
-  ['padding', 'padding: the last quarter hidden'],
+  ['padding', 'padding: the last quarter masked'],
   ['documents', 'four documents in a row'],
   ['alibi', 'ALiBi, causal'],
-];
+]);
+const SIZES = /** @type {Record<string, Field>} */ ({
+  length: { label: 'Length', value: 256, min: 1, max: 32768 },
+  heads: { label: 'Heads', value: 8, min: 1, max: 64 },
+  kv_heads: { label: 'KV heads', value: 2, min: 1, max: 64 },
+  head_dim: { label: 'Head dim', value: 64, min: 1, max: 512 },
+});
+const OPTIONS = /** @type {Record<string, Field>} */ ({
+  window: { label: 'Window', value: '', min: 0, max: 32768 },
+  softcap: { label: 'Softcap', value: '', min: 0, max: 1000, step: 'any' },
+  seed: { label: 'Seed', value: 1, min: 0, max: 999999 },
+});
 
 /**
  * @param {HTMLElement} element
  * @param {(shape: Shape) => void} onSubmit
  */
 export function mountSynthetic(element, onSubmit) {
-  const numbers = {
-    length: number('Length', 256, 1, 32768),
-    heads: number('Heads', 8, 1, 64),
-    kv_heads: number('KV heads', 2, 1, 64),
-    head_dim: number('Head dim', 64, 1, 512),
-    window: number('Window', '', 0, 32768, 'off'),
-    softcap: number('Softcap', '', 0, 1000, 'off', 'any'),
-    seed: number('Seed', 1, 0, 999999),
-  };
-  const mask = h('select', { 'aria-label': 'Mask' }, MASKS.map(([value, label]) => h('option', { value }, label)));
-  const form = h(
-    'form',
-    { class: 'synthetic-form' },
-    numbers.length.field,
-    numbers.heads.field,
-    numbers.kv_heads.field,
-    numbers.head_dim.field,
-    h('label', { class: 'field wide' }, 'Mask', mask),
-    numbers.window.field,
-    numbers.softcap.field,
-    numbers.seed.field,
-    h('button', { class: 'button primary', type: 'submit' }, 'Make'),
-  );
+  const sizes = inputs(SIZES);
+  const options = inputs(OPTIONS);
+  const mask = select('Mask', MASKS, 'causal');
+  const maskField = field('Mask', mask);
+  maskField.classList.add('wide');
+  const make = h('button', { class: 'button primary', type: 'submit' }, 'Make');
+  const form = h('form', { class: 'synthetic-form' }, labelled(SIZES, sizes), maskField, labelled(OPTIONS, options), make);
   fill(element, form);
 
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    onSubmit({
-      length: Number(numbers.length.input.value),
-      heads: Number(numbers.heads.input.value),
-      kv_heads: Number(numbers.kv_heads.input.value),
-      head_dim: Number(numbers.head_dim.input.value),
-      mask: mask.value,
-      window: optional(numbers.window.input),
-      softcap: optional(numbers.softcap.input),
-      seed: Number(numbers.seed.input.value),
-    });
+    onSubmit(/** @type {Shape} */ ({ ...values(sizes), mask: mask.value, ...values(options) }));
   });
   return { submit: () => form.requestSubmit() };
 }
 
-/** @param {HTMLInputElement} input */
-function optional(input) {
-  return input.value === '' ? null : Number(input.value);
+/** @param {Record<string, Field>} fields @returns {Record<string, HTMLInputElement>} */
+function inputs(fields) {
+  return Object.fromEntries(Object.entries(fields).map(([name, one]) => [name, numberInput(one)]));
 }
 
-/**
- * @param {string} label @param {number | string} value @param {number} min @param {number} max
- * @param {string} [placeholder] @param {number | 'any'} [step]
- */
-function number(label, value, min, max, placeholder = '', step = 1) {
-  const input = h('input', {
+/** @param {Record<string, Field>} fields @param {Record<string, HTMLInputElement>} controls */
+function labelled(fields, controls) {
+  return Object.entries(fields).map(([name, { label }]) => field(label, controls[name]));
+}
+
+/** @param {Field} field */
+function numberInput({ value, min, max, step = 1 }) {
+  return h('input', {
     type: 'number',
     inputMode: 'numeric',
     value: String(value),
     min: String(min),
     max: String(max),
     step: String(step),
-    placeholder,
+    placeholder: value === '' ? 'off' : '',
     required: value !== '',
   });
-  return { input, field: h('label', { class: 'field' }, label, input) };
+}
+
+/** The numbers of some inputs; an empty one is null. @param {Record<string, HTMLInputElement>} controls */
+function values(controls) {
+  return Object.fromEntries(
+    Object.entries(controls).map(([name, { value }]) => [name, value === '' ? null : Number(value)]),
+  );
 }

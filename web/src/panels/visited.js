@@ -1,8 +1,23 @@
-/** The causal map as decoding makes it: a row for every position that was visited. */
+/** The causal map as decoding fills it: a row for every position that was visited. */
 
-import { context2d, fill, h } from '../dom.js';
+import { fill, h, putPixels } from '../dom.js';
+import { rowPixels } from './palette.js';
 
-const MAX_SIDE = 512;
+/**
+ * @typedef {import('../types').DecodeStep} DecodeStep
+ *
+ * @typedef {object} Panel
+ * @property {import('../api.js').Api} api
+ * @property {import('../store.js').Store} store
+ * @property {HTMLElement} element
+ * @property {HTMLCanvasElement} canvas
+ * @property {HTMLElement} caption
+ * @property {Map<number, DecodeStep>} steps by position
+ * @property {string} of what the steps are, by what they depend on
+ * @property {{ name: string, legend: Promise<import('../types').Legend> } | null} palette asked for last
+ */
+
+const MAX_SIDE = 512; // positions
 
 /**
  * @param {import('../api.js').Api} api
@@ -13,51 +28,36 @@ export function mountVisited(api, store) {
   const caption = h('figcaption', { class: 'muted small' }, 'Rows so far');
   const element = h('figure', { class: 'decode-map' });
   fill(element, canvas, caption);
-
-  /** @type {Map<number, import('../types').DecodeStep>} */
-  let steps = new Map();
-  let of = '';
-  /** @type {{ name: string, colors: Promise<import('../types').Legend> } | null} */
-  let palette = null;
-
-  function colors() {
-    const { colormap } = store.state.style;
-    if (palette?.name !== colormap) palette = { name: colormap, colors: api.legend(colormap, 'sqrt') };
-    return palette.colors;
-  }
-
-  /** @param {import('../types').DecodeStep} step */
-  async function add(step) {
-    const { source, sourceNumber, edit, layer, head } = store.state;
-    if (!source || source.length > MAX_SIDE) {
-      element.hidden = true;
-      return;
-    }
-    element.hidden = false;
-    const name = `${sourceNumber}/${edit}/${layer}/${head}/${step.capacity}`;
-    if (name !== of) steps = new Map();
-    of = name;
-    steps.set(step.position, step);
-    caption.textContent = `${steps.size} of ${source.length} rows so far`;
-    paint(source.length, (await colors()).rgba);
-  }
-
-  /** @param {number} length @param {Uint8Array} rgba 256 colours */
-  function paint(length, rgba) {
-    canvas.width = canvas.height = length;
-    const context = context2d(canvas);
-    const image = context.createImageData(length, length);
-    for (const { position, first, weights } of steps.values()) {
-      weights.forEach((weight, i) => {
-        const color = 4 * Math.round(255 * Math.sqrt(Math.min(Math.max(weight, 0), 1)));
-        image.data.set(rgba.subarray(color, color + 4), 4 * (position * length + first + i));
-      });
-    }
-    context.putImageData(image, 0, 0);
-  }
-
-  store.on(['style'], async ({ source }) => {
-    if (source && source.length <= MAX_SIDE && steps.size) paint(source.length, (await colors()).rgba);
+  /** @type {Panel} */
+  const panel = { api, store, element, canvas, caption, steps: new Map(), of: '', palette: null };
+  store.on(['style'], ({ source }) => {
+    if (source && source.length <= MAX_SIDE && panel.steps.size) void paint(panel, source.length);
   });
-  return { element, add };
+  return { element, add: (/** @type {DecodeStep} */ step) => add(panel, step) };
+}
+
+/** @param {Panel} panel @param {DecodeStep} step */
+async function add(panel, step) {
+  const { source, sourceNumber, edit, layer, head } = panel.store.state;
+  panel.element.hidden = !source || source.length > MAX_SIDE;
+  if (!source || panel.element.hidden) return;
+  const of = `${sourceNumber}/${edit}/${layer}/${head}/${step.capacity}`;
+  if (of !== panel.of) panel.steps = new Map();
+  panel.of = of;
+  panel.steps.set(step.position, step);
+  panel.caption.textContent = `${panel.steps.size} of ${source.length} rows so far`;
+  await paint(panel, source.length);
+}
+
+/** @param {Panel} panel @param {number} length of the source */
+async function paint(panel, length) {
+  const { rgba } = await colors(panel);
+  putPixels(panel.canvas, rowPixels(length, panel.steps.values(), rgba), length, length);
+}
+
+/** @param {Panel} panel */
+function colors(panel) {
+  const { colormap } = panel.store.state.style;
+  if (panel.palette?.name !== colormap) panel.palette = { name: colormap, legend: panel.api.legend(colormap, 'sqrt') };
+  return panel.palette.legend;
 }

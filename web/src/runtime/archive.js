@@ -9,7 +9,8 @@ const BLOCK = 512;
 export async function inflate(compressed) {
   const { readable, writable } = new DecompressionStream('gzip');
   const writer = writable.getWriter();
-  const written = writer.write(compressed).then(() => writer.close());
+  const written = writer.write(new Uint8Array(compressed)).then(() => writer.close());
+  written.catch(() => {}); // reading fails then too, and says why
   // The last four bytes of the format are the content's size.
   const content = new Uint8Array(new DataView(compressed).getUint32(compressed.byteLength - 4, true));
   const reader = readable.getReader();

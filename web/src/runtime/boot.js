@@ -49,7 +49,7 @@ export async function bootPython(base, assets, onProgress, profile) {
     const loading = import(/* @vite-ignore */ `${indexURL}pyodide.mjs`).then(({ loadPyodide }) =>
       timed('start Pyodide', () => loadPyodide(options)),
     );
-    await Promise.race([complete, loading]); // a failed download says more than what Pyodide makes of it
+    await Promise.race([complete, loading]); // the error of a failed download says more than Pyodide's
     onProgress({ stage: 'python', loaded: 0, total: 0, name: '' });
     return await loading;
   } finally {
@@ -58,7 +58,7 @@ export async function bootPython(base, assets, onProgress, profile) {
 }
 
 /**
- * Brings the modules that were not needed so far.
+ * Loads the modules that were not needed so far.
  * @param {any} python
  * @param {Assets} assets
  */

@@ -1,4 +1,4 @@
-/** The page's side of the worker: starts it, asks it, stops it and starts another one. */
+/** The page's side of the worker: starts it, calls it, stops it and starts another one. */
 
 import * as Comlink from 'comlink';
 
@@ -8,7 +8,7 @@ import * as Comlink from 'comlink';
  * @typedef {import('./output.js').Line} Line
  */
 
-/** What a promise rejects with when Python was stopped under it. */
+/** What a call rejects with when Python was stopped before it was answered. */
 export class StoppedError extends Error {
   name = 'StoppedError';
 }
@@ -28,7 +28,7 @@ export class Runtime extends EventTarget {
   #worker;
   /** @type {Comlink.Remote<import('../worker.js').PyWorker>} */
   #remote;
-  /** @type {Set<(error: Error) => void>} what to reject when the worker is ended */
+  /** @type {Set<(error: Error) => void>} rejects the calls that wait for the worker */
   #waiting = new Set();
 
   /** @param {string} base the site's folder @param {{ profile?: boolean }} [options] */
@@ -118,7 +118,7 @@ export class Runtime extends EventTarget {
     return info;
   }
 
-  /** Ends Python wherever it is. */
+  /** Ends Python at once, whatever it is doing. */
   end() {
     this.#worker.terminate();
     const error = new StoppedError('Python was stopped.');
@@ -126,7 +126,7 @@ export class Runtime extends EventTarget {
     this.info = null;
   }
 
-  /** Ends Python and starts it afresh: variables are gone, downloads come from the cache. */
+  /** Ends Python and starts it again: variables are gone, downloads come from the cache. */
   restart() {
     this.end();
     [this.#worker, this.#remote, this.ready] = this.#start();

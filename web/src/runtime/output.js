@@ -1,5 +1,5 @@
 /**
- * Printed lines on their way to the page: sent in batches, and no more than somebody will read.
+ * Printed lines for the page: sent in batches, and no more of them than a reader will look at.
  *
  * @typedef {{ stream: 'out' | 'err', text: string }} Line
  */

@@ -1,8 +1,8 @@
 /**
  * What a start consists of: spans of the worker's time, read by the bench (`?starts=` in bench/options.js).
  *
- * A page opened with `?profile` also writes down what Python imports and each larger WebAssembly module; that costs some
- * time itself.
+ * A page opened with `?profile` also records what Python imports and each larger WebAssembly module, which takes some time
+ * itself.
  */
 
 /** @typedef {{ name: string, at: number, ms: number }} Span `at`: milliseconds after the page's navigation */
@@ -16,7 +16,7 @@ const LEAST_BYTES = 1024;
 const imports = [];
 
 /**
- * Does some work, which may be a promise, and writes down how long it took.
+ * Does some work, which may be a promise, and records how long it took.
  * @template T
  * @param {string} name
  * @param {() => T} work
@@ -31,7 +31,7 @@ export function timed(name, work) {
   return result;
 }
 
-/** What has been written down in this worker, with times on the clock that all threads share. @returns {Profile} */
+/** What has been recorded in this worker, with times on the clock that all threads share. @returns {Profile} */
 export function readProfile() {
   const spans = performance.getEntriesByType('measure').filter(({ name }) => name.startsWith(PREFIX));
   return {
@@ -54,7 +54,7 @@ export function keepImport(line) {
   return line.startsWith('import time:') && imports.push(line) > 0;
 }
 
-/** Writes down every compilation and instantiation of a larger WebAssembly module from now on. */
+/** Records every compilation and instantiation of a larger WebAssembly module from now on. */
 export function watchWebAssembly() {
   const wasm = /** @type {any} */ (WebAssembly);
   for (const name of ['compile', 'compileStreaming', 'instantiate', 'instantiateStreaming']) {

@@ -1,4 +1,4 @@
-/** The bench's side of the peers: a worker for each, ended when one fails so that the next begins afresh. */
+/** The bench's side of the peers: a worker for each, which is ended when its peer fails so that the next workload starts a new one. */
 
 import * as Comlink from 'comlink';
 
@@ -20,7 +20,7 @@ export class Peers {
   /** @type {Map<string, [Worker, Comlink.Remote<import('./worker.js').PeerWorker>]>} */
   #workers = new Map();
 
-  /** What a peer calls itself, or why it is not there. @param {string} name */
+  /** A peer's version. @param {string} name */
   async version(name) {
     return this.#ask(name, (remote) => remote.version(name));
   }

@@ -41,7 +41,7 @@ const LIMITS = /** @type {const} */ ([
 let device;
 
 /**
- * A device with everything that the library asks for when it makes one itself; that one would go with each session.
+ * A device with everything that the library requests when it makes one itself; its own would be destroyed with each session.
  * Its prefill kernel is wrong on subgroups narrower than 8 (SwiftShader's are of 4); without the feature it takes
  * another, right way.
  */

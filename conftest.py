@@ -1,0 +1,31 @@
+"""Makes hypothesis's examples depend on nothing but a seed and the name of the test, in `tests/` and `e2e/`.
+
+`npm test` has the same examples on every machine; `npm run test:random` has others and prints their seed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, seed, settings
+from hypothesis.internal.conjecture import providers
+
+FIXED_SEED = "0"
+
+# No limits on time and nothing kept from earlier runs: machines that run tests are busy, and differ.
+settings.register_profile(
+    "py_attn", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("py_attn")
+
+# Hypothesis also draws constants from the source of every local module that has been imported so far, and has
+# no setting for that. Examples would depend on which tests were selected and on where the checkout lies.
+providers._get_local_constants = lambda: providers._local_constants
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed a test's examples by its name, so that they survive an edit or a move to another module."""
+    test = getattr(item, "obj", None)
+    if is_hypothesis_test(test):
+        run_seed = item.config.getoption("--hypothesis-seed") or FIXED_SEED
+        seed(f"{run_seed} {item.name}")(test)

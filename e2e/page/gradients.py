@@ -1,0 +1,184 @@
+"""Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
+
+from typing import Any
+
+import numpy as np
+
+import py_attn as pa
+from e2e.page.bounds import lse_over_bound, numpy_errors, over_bound
+from e2e.page.inputs import laid_out, make_mask, make_sinks, normal, poisoned
+from py_attn.gpu.dtypes import round_to
+
+GRADIENTS = ("d_query", "d_key", "d_value", "d_sinks")
+
+
+def mods_of(name, random, case):
+    """(keywords for the kernels, keywords for the reference) of one of the functions below."""
+    device = pa.default_device()
+    if name is None:
+        return {}, {}
+    keys, heads = case["keys"], case["heads"]
+    slopes = normal(random, (heads,), "float32")
+    table = normal(random, (heads, case["queries"] + keys), "float16")
+    documents = np.sort(random.integers(0, 3, (case["batch"], max(keys, case["queries"]))), axis=1).astype(
+        np.int32
+    )
+    allowed = random.random((heads, keys)) < 0.7
+
+    def alibi(slopes):
+        return {"score_mod": lambda score, b, h, q, k: score - slopes[h] * pa.abs(q - k)}
+
+    def relative(table):
+        return {"score_mod": lambda score, b, h, q, k: score + table[h, q - k + keys]}
+
+    def capped(_):
+        return {
+            "score_mod": lambda score, b, h, q, k: (
+                2 * pa.tanh(score / 2) + pa.where((q - k) % 3 == 1, -np.inf, 0)
+            )
+        }
+
+    def arithmetic(_):
+        def score_mod(score, b, h, q, k):
+            near = pa.maximum(score, 0.3 * score) * pa.exp(-pa.abs(score) / 8)
+            far = np.float64(0.5) * score**2 / (1 + pa.sqrt(1.0 + k)) - ((q // 2 - k) % 5) * 0.1
+            return pa.where((b + h) % 2 == 0, near, pa.minimum(far, 3.0)) + pa.log(2.0 + pa.abs(score))
+
+        return {"score_mod": score_mod}
+
+    def document(documents):
+        return {"mask_mod": lambda b, h, q, k: (documents[b, q] == documents[b, k]) | (k == 0)}
+
+    def listed(allowed):
+        return {"mask_mod": lambda b, h, q, k: allowed[h, k] & ~((q > 3) ^ (k > 1)) | (q == k)}
+
+    make, captured = {
+        "alibi": (alibi, slopes),
+        "relative": (relative, table),
+        "capped": (capped, slopes),
+        "arithmetic": (arithmetic, slopes),
+        "document": (document, documents),
+        "listed": (listed, allowed),
+    }[name]
+    numbers = captured.astype(np.float32) if captured.dtype == np.float16 else captured
+    return make(device.tensor(captured)), make(numbers)
+
+
+async def check_gradients(case):
+    """Forward and backward of a dense case: {"out", "d_query", "d_key", "d_value"} as error over bound."""
+    device = pa.default_device()
+    random = np.random.default_rng(case["seed"])
+    b, hq, hkv = case["batch"], case["heads"], case["kv_heads"]
+    sq, sk, d, dv = case["queries"], case["keys"], case["head_dim"], case["value_dim"]
+    dtype = case["dtype"]
+    shapes = ((b, hq, sq, d), (b, hkv, sk, d), (b, hkv, sk, dv), (b, hq, sq, dv))
+    query, key, value, grad = (normal(random, shape, dtype) for shape in shapes)
+    keywords = dict(case["keywords"])
+    if case.get("mask"):
+        keywords["mask"] = make_mask(random, case["mask"])
+    ours, theirs = mods_of(case.get("mod"), random, case)
+    if case.get("sinks"):
+        theirs["sinks"] = make_sinks(random, hq, "float32")
+        ours["sinks"] = device.tensor(theirs["sinks"])
+    q, k, v, g = (laid_out(device, x, dtype, case["view"]) for x in (query, key, value, grad))
+    with poisoned(device):
+        out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **keywords, **ours)
+        got = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours)
+        again = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours)
+
+    def forward(q, k, precision):
+        return pa.reference.attention(
+            q, k, value, return_lse=True, compute_dtype=precision, **keywords, **theirs
+        )
+
+    def from_forward(q, k, precision, **results):
+        return pa.reference.attention_backward(
+            grad, q, k, value, compute_dtype=precision, **keywords, **theirs, **results
+        )
+
+    backward = recomputed(forward, from_forward, dtype)
+    answer = {}
+    exact = forward(query, key, np.float64)[0]
+    answer["out"] = over_bound(await out.numpy(), exact, numpy_errors(forward, query, key)[0], dtype)
+    expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
+    terms = pa.reference.attention_weights(query, key, value=value, grad_out=grad, **keywords, **theirs)
+    errors = with_cancelled(errors, np.abs(terms).max(initial=0), query, key, keywords)
+    assert len(got) == len(expected)
+    for name, tensor, twin, wanted, error in zip(GRADIENTS, got, again, expected, errors, strict=False):
+        kind = "float32" if name == "d_sinks" else dtype
+        assert tensor.dtype == kind, f"{name}: {tensor.dtype}"
+        values = await tensor.numpy()
+        assert np.array_equal(values, await twin.numpy()), f"{name}: differs from run to run"
+        answer[name] = over_bound(values, wanted, error, kind)
+    return answer
+
+
+def with_cancelled(errors, largest, query, key, keywords):
+    """`errors` of d_query and d_key with a rounding each of p·dp and p·delta, of which little may be left.
+
+    With one visible key nothing is: the gradient is zero, and all of what float32 gives is rounding.
+    """
+    scale = abs(keywords.get("scale") or query.shape[-1] ** -0.5)
+    rounding = float(np.finfo(np.float32).eps) * float(largest) * scale
+    d_query, d_key, *rest = errors
+    sizes = [float(np.abs(x).max(initial=0)) for x in (key, query)]
+    return [d_query + rounding * sizes[0], d_key + rounding * sizes[1], *rest]
+
+
+def recomputed(forward, backward, dtype):
+    """`backward` in float32 from the rounded results of `forward`, as kernels do."""
+
+    def compute(q, k, precision):
+        if precision == np.float64:
+            return backward(q, k, precision)
+        out, lse = forward(q, k, precision)
+        return backward(q, k, precision, out=round_to(out, dtype), lse=lse)
+
+    return compute
+
+
+async def check_packed(case):
+    """Forward and backward of packed sequences."""
+    device = pa.default_device()
+    random = np.random.default_rng(case["seed"])
+    dtype, hq, hkv = case["dtype"], case["heads"], case["kv_heads"]
+    d, dv = case["head_dim"], case["value_dim"]
+    cu_q, cu_k = (np.cumsum([0, *case[n]]) for n in ("query_lengths", "key_lengths"))
+    case = case | {"batch": len(cu_q) - 1, "queries": int(cu_q[-1]), "keys": int(cu_k[-1])}
+    shapes = ((cu_q[-1], hq, d), (cu_k[-1], hkv, d), (cu_k[-1], hkv, dv), (cu_q[-1], hq, dv))
+    query, key, value, grad = (normal(random, shape, dtype) for shape in shapes)
+    keywords, ours = dict(case["keywords"]), {}
+    if case.get("sinks"):
+        keywords["sinks"] = make_sinks(random, hq, "float32")
+        ours["sinks"] = device.tensor(keywords["sinks"])
+    q, k, v, g = (device.tensor(x, dtype) for x in (query, key, value, grad))
+    if case["on_gpu"]:
+        cu: tuple[Any, Any] = device.tensor(cu_q.astype(np.int32)), device.tensor(cu_k.astype(np.int32))
+    else:
+        cu = cu_q, cu_k.tolist()
+    with poisoned(device):
+        asked = keywords | ours
+        out, lse = pa.varlen_attention(q, k, v, *cu, variant=case["variant"], return_lse=True, **asked)
+        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **asked)
+
+    def forward(q, k, precision):
+        return pa.reference.varlen_attention(
+            q, k, value, cu_q, cu_k, return_lse=True, compute_dtype=precision, **keywords
+        )
+
+    def from_forward(q, k, precision, **results):
+        return pa.reference.varlen_attention_backward(
+            grad, q, k, value, cu_q, cu_k, compute_dtype=precision, **keywords, **results
+        )
+
+    backward = recomputed(forward, from_forward, dtype)
+    answer = {}
+    exact, errors = forward(query, key, np.float64), numpy_errors(forward, query, key)
+    answer["out"] = over_bound(await out.numpy(), exact[0], errors[0], dtype)
+    answer["lse"] = lse_over_bound(await lse.numpy(), exact[1], errors[1])
+    expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
+    assert len(got) == len(expected)
+    for name, tensor, wanted, error in zip(GRADIENTS, got, expected, errors, strict=False):
+        kind = "float32" if name == "d_sinks" else dtype
+        answer[name] = over_bound(await tensor.numpy(), wanted, error, kind)
+    return answer

@@ -1,0 +1,87 @@
+"""How one dispatch sees tensors and workgroups within an adapter's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from py_attn.gpu.shader import Binding, Shader
+from py_attn.gpu.tensor import Storage, Tensor, byte_span
+
+Limits = Mapping[str, int]
+
+
+class BoundBuffer(NamedTuple):
+    """A buffer as one dispatch sees it; ``first`` is the view's first element within the bound range."""
+
+    storage: Storage
+    offset: int
+    size: int
+    first: int
+
+
+def bind(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
+    """The whole buffer of ``tensor``, or the part that the view spans where a binding may hold no more.
+
+    Raises
+    ------
+    ValueError
+        When the view spans more bytes than a binding may hold.
+    """
+    storage = tensor._storage
+    allowed = limits["maxStorageBufferBindingSize"]
+    if storage.nbytes <= allowed:
+        return BoundBuffer(storage, 0, storage.nbytes, tensor.offset)
+    align = limits["minStorageBufferOffsetAlignment"]
+    first, last = byte_span(tensor) if tensor.size else (0, 4)
+    begin = first // align * align
+    size = -(-(last - begin) // 16) * 16
+    if size > allowed:
+        raise ValueError(
+            f"{name}: the view spans {size:,} bytes, this device binds {allowed:,} at most "
+            "(maxStorageBufferBindingSize); pass it in parts"
+        )
+    size = min(size, storage.nbytes - begin)
+    return BoundBuffer(storage, begin, size, (first - begin) // tensor.kind.itemsize)
+
+
+def grid(workgroups: int, name: str, limits: Limits) -> tuple[int, int, int]:
+    """Spread ``workgroups`` over x and y so that neither exceeds the device's limit.
+
+    A shader finds its workgroup's number as ``workgroup_id.x + workgroup_id.y * num_workgroups.x`` and
+    returns when that is past the last one.
+
+    Raises
+    ------
+    ValueError
+        When both together hold too few.
+    """
+    limit = limits["maxComputeWorkgroupsPerDimension"]
+    if workgroups <= limit:
+        return workgroups, 1, 1
+    rows = -(-workgroups // limit)
+    if rows > limit:
+        raise ValueError(f"{name}: {workgroups:,} workgroups needed, this device allows {limit**2:,}")
+    return -(-workgroups // rows), rows, 1
+
+
+def check_buffer_count(label: str, count: int, limits: Limits) -> None:
+    """Raise :class:`ValueError` when a shader needs more buffers than the device binds at a time."""
+    allowed = limits["maxStorageBuffersPerShaderStage"]
+    if count > allowed:
+        raise ValueError(
+            f"{label}: {count} buffers needed, this device binds {allowed} at a time "
+            "(maxStorageBuffersPerShaderStage)"
+        )
+
+
+def check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:
+    """Raise :class:`ValueError` when ``shader`` would read a buffer that it also writes."""
+    if len({buffer.storage for buffer in buffers}) == len(buffers):
+        return
+    # A shader of the caller's own may come with too few buffers or too many, which WebGPU reports.
+    bound: list[tuple[BoundBuffer, Binding]] = list(zip(buffers, shader.bindings, strict=False))
+    written = {buffer.storage for buffer, binding in bound if binding.writes}
+    for buffer, binding in bound:
+        if not binding.writes and buffer.storage in written:
+            raise ValueError(f"{binding.name}: the tensor would be read while it is written; copy it first")

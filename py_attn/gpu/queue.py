@@ -1,0 +1,222 @@
+"""The queue of a device: pending work, its batches, programs, timers, and the errors that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from py_attn.errors import DeviceLostError
+from py_attn.gpu.binding import BoundBuffer, check_aliases
+from py_attn.gpu.bridge import BridgeError, DeviceBridge
+from py_attn.gpu.memory import Memory
+from py_attn.gpu.pipelines import Pipelines
+from py_attn.gpu.program import Dispatch, Program, Recorder
+from py_attn.gpu.shader import Shader
+from py_attn.gpu.tensor import Storage
+from py_attn.gpu.timing import Timer
+
+# Recorded work is sent on in batches: the first dispatch alone, so that an idle GPU starts at once, then
+# twice as many each time up to this many, so that a dispatch costs little and the GPU is not kept waiting.
+_MAX_BATCH = 16
+
+
+class Queue:
+    """Work of one device, in the order of the calls.
+
+    Attributes
+    ----------
+    bridge : DeviceBridge
+    pipelines : Pipelines
+    recorded : int
+        Dispatches recorded so far.
+    """
+
+    def __init__(self, bridge: DeviceBridge, memory: Memory) -> None:
+        self.bridge = bridge
+        self.pipelines = Pipelines(bridge)
+        self.recorded = 0
+        self._memory = memory
+        self._pending = Recorder()
+        self._recording: Recorder | None = None
+        self._timer: Timer | None = None
+        self._batch = 1
+        self._runs = 0
+        # Errors that were seen while somebody else waited for theirs.
+        self._unseen: list[BridgeError] = []
+
+    # life
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device is gone."""
+        return bool(self.bridge.lost())
+
+    def check_alive(self) -> None:
+        """Raise :class:`DeviceLostError` when the device is gone."""
+        reason = self.bridge.lost()
+        if reason:
+            raise DeviceLostError(f"the device was lost ({reason}); request a new one and upload again")
+
+    # recording
+
+    def begin_run(self) -> int:
+        """The number of the next plan's run; see :class:`Dispatch`."""
+        self.check_alive()
+        self._runs += 1
+        return self._runs
+
+    def add(
+        self,
+        shader: Shader,
+        params: bytes,
+        buffers: Sequence[BoundBuffer],
+        workgroups: tuple[int, int, int],
+        run: int,
+        *,
+        is_main: bool = True,
+    ) -> None:
+        """Record one dispatch; buffers in the order of the shader's bindings.
+
+        Raises
+        ------
+        ValueError
+            When the shader would read and write the same buffer.
+        """
+        check_aliases(shader, buffers)
+        self.recorded += 1
+        pipeline, compiled = self.pipelines.find(shader)
+        recorder = self._recording or self._pending
+        recorder.add(Dispatch(shader, workgroups, pipeline, compiled, run, is_main), params, buffers)
+        if self._recording is None and (self._timer or len(self._pending.dispatches) >= self._batch):
+            self._batch = min(2 * self._batch, _MAX_BATCH)
+            self.flush()
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether calls go into a program at the moment."""
+        return self._recording is not None
+
+    @contextmanager
+    def record(self) -> Iterator[Program]:
+        """Record what is called inside into a :class:`Program` instead of running it."""
+        if self._recording is not None:
+            raise RuntimeError("record: a program is being recorded already")
+        self.check_alive()
+        self.flush()
+        recorder = self._recording = Recorder(keep=True)
+        program = Program(self, recorder)
+        try:
+            yield program
+        finally:
+            self._recording = None
+        program.upload()
+
+    @contextmanager
+    def timer(self) -> Iterator[Timer]:
+        """Time what is called inside, dispatch by dispatch."""
+        if self._timer is not None:
+            raise RuntimeError("timer: dispatches are being timed already")
+        self.check_alive()
+        self.flush()
+        timer = self._timer = Timer(self)
+        try:
+            yield timer
+            self.flush()
+        finally:
+            self._timer = None
+
+    # sending
+
+    def flush(self) -> None:
+        """Send recorded work on to the GPU without waiting for it."""
+        recorder = self._pending
+        if recorder.dispatches:
+            self._pending = Recorder()
+            if not self.lost:
+                self._send(recorder)
+        self._memory.destroy_doomed()
+
+    def _send(self, recorder: Recorder) -> None:
+        if not self._timer:
+            self.bridge.run_program(recorder.words, recorder.params)
+            return
+        program = self.bridge.create_program(recorder.words)
+        self.submit(program, recorder)
+        self.bridge.destroy_program(program)
+
+    def submit(self, program: int, recorder: Recorder) -> None:
+        """Run a program that the far side holds, timed where a timer runs."""
+        if self._timer:
+            ticket = self.bridge.submit_timed(program, recorder.params)
+            self._timer.add(ticket, recorder.dispatches)
+        else:
+            self.bridge.submit_program(program, recorder.params)
+
+    # memory, in the order of the work
+
+    def write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
+        """Fill a buffer. It takes effect at once, so what was recorded before is sent on first."""
+        self.flush()
+        self._memory.write(handle, data)
+
+    def release(self, storage: Storage) -> None:
+        """Give a tensor's buffer back."""
+        self._memory.give_back(storage.handle, storage.nbytes)
+        if not self._pending.dispatches:
+            self._memory.destroy_doomed()
+
+    async def read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        """Fill ``out`` from the buffer's bytes at ``offset``, and raise what failed before.
+
+        Raises
+        ------
+        PyAttnError
+            When anything recorded before failed on the GPU.
+        """
+        self.flush()
+        size = min(out.size, storage.nbytes - offset)
+        try:
+            await self.bridge.read_buffer(storage.handle, offset, out[:size])
+        finally:
+            await self.raise_errors()
+
+    # waiting
+
+    async def synchronize(self) -> None:
+        """Wait until everything recorded so far is done, and raise what failed."""
+        self.check_alive()
+        self.flush()
+        await self.raise_errors()
+
+    async def raise_errors(self) -> None:
+        """Wait for all submitted work and raise the first error that nobody has seen yet."""
+        found = await self.bridge.synchronize()
+        # The GPU has nothing to do now.
+        self._batch = 1
+        errors, self._unseen = [*self._unseen, *found], []
+        if errors:
+            # What uses a broken pipeline fails too, and may be reported before it.
+            first = next((error for error in errors if error.kind == "shader"), errors[0])
+            raise self.pipelines.exception(first, len(errors) - 1)
+        self.check_alive()
+
+    async def take_errors(self, program: Program) -> list[BridgeError]:
+        """Wait, and return the errors that ``program`` made; others are kept for who waits for them."""
+        labels = {dispatch.shader.label for dispatch in program.dispatches}
+        mine = []
+        for error in await self.bridge.synchronize():
+            if error.label.split(" #")[0] not in labels:
+                self._unseen.append(error)
+                continue
+            mine.append(error)
+            if error.kind == "shader":
+                self.pipelines.forget(error)
+        return mine
+
+    def clear_pipelines(self) -> None:
+        """Forget the compiled pipelines, so that the next call compiles again."""
+        self.flush()
+        self.pipelines.clear()

@@ -1,0 +1,134 @@
+"""Which variant computes attention, and what it is compiled with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.device import Device
+from py_attn.kernels.attention.matrix import MatrixTile, matrix_tile, missing
+from py_attn.kernels.attention.options import Options
+from py_attn.kernels.attention.packing import tile_slots
+from py_attn.kernels.attention.tiles import Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.operands import in_vec4s
+
+Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
+VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
+NAIVE_WORKGROUP = 64
+# Few invocations to a workgroup, so that short inputs still make work for every core.
+ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
+# Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.
+_ROWS_MIN_QUERIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one call is compiled with; tests, the tuner and the bench pass their own as ``variant``.
+
+    Attributes
+    ----------
+    variant : str
+        Any but "auto".
+    tile : Tile or MatrixTile or None
+        None for "naive" and "rows".
+    cut : Cut or None
+        Which of the tiles are computed in pieces.
+    unrolled : bool
+        Whether inner loops are written out.
+    """
+
+    variant: str
+    tile: Tile | MatrixTile | None = None
+    cut: Cut | None = None
+    unrolled: bool = True
+
+    @property
+    def tile_rows(self) -> int:
+        """Query rows that a workgroup takes."""
+        if self.tile:
+            return self.tile.queries
+        return ROWS["BQ"] if self.variant == "rows" else NAIVE_WORKGROUP
+
+    def constants(self) -> dict[str, object]:
+        """The templates' variables."""
+        found: dict[str, object] = {"subgroups": self.variant == "subgroup", "unrolled": self.unrolled}
+        if self.tile:
+            return found | self.tile.constants()
+        return found | (ROWS if self.variant == "rows" else {"WORKGROUP": NAIVE_WORKGROUP})
+
+
+def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
+    """The configuration by the static tables.
+
+    Raises
+    ------
+    ValueError
+        When ``variant`` is unknown or this adapter cannot run it, naming what is missing.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
+    if variant == "matrix":
+        return Config(variant, matrix_tile(options, info), unrolled=not info.software)
+    # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
+    if variant == "auto" and info.software:
+        variant = "rows" if options.problem.queries >= _ROWS_MIN_QUERIES else "naive"
+    if variant in ("naive", "rows"):
+        return Config(str(variant), unrolled=not info.software)
+    if variant in ("subgroup", "auto"):
+        tile = _choose_tile(options, info, info.subgroup_min_size) if info.subgroup_min_size >= 4 else None
+        if tile:
+            return config_for_tile(options, info, "subgroup", tile)
+        if variant == "subgroup":
+            lacks = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
+            raise ValueError(f"variant: subgroup needs {lacks}, which {info} lacks")
+    tile = _choose_tile(options, info, 0)
+    if tile:
+        return config_for_tile(options, info, "tiled", tile)
+    if variant == "tiled":
+        p, allowed = options.problem, info.limits["maxComputeWorkgroupStorageSize"]
+        raise ValueError(
+            f"variant: tiled with head dims {p.head_dim} and {p.value_head_dim} needs more workgroup memory "
+            f"than the {allowed:,} bytes of {info}"
+        )
+    return Config("naive", unrolled=not info.software)
+
+
+def _choose_tile(options: Options, info: AdapterInfo, subgroup_size: int) -> Tile | None:
+    p = options.problem
+    d4, dv4 = in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)
+    tiles = tiles_for(d4, dv4, info.limits, subgroup_size, info.software, inline=options.runs_code_per_score)
+    cut_keys = p.keys if may_cut(options) else 0
+    return choose_tile(p.queries, p.batch * p.heads, tiles, cut_keys=cut_keys, wide4=dv4)
+
+
+def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Tile) -> Config:
+    """The configuration of a tiled variant with this tile."""
+    cut = None
+    if may_cut(options):
+        workgroups = query_tiles(options, tile.queries) * options.problem.heads * options.problem.batch
+        cut = cut_of(workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim))
+    return Config(variant, tile, cut, unrolled=not info.software)
+
+
+def query_tiles(options: Options, tile_rows: int) -> int:
+    """Tiles of one head; of all sequences together in a packed call."""
+    queries = options.problem.queries
+    if options.sequences is not None:
+        return tile_slots(queries, options.sequences, tile_rows)
+    return -(-queries // tile_rows)
+
+
+def may_cut(options: Options) -> bool:
+    """Whether all tiles walk along all keys."""
+    m = options.problem.masking
+    unmasked = m.window_left is None and m.window_right is None and not options.runs_code_per_score
+    return unmasked and options.sequences is None
+
+
+def device_variants(device: Device, dtype: str = "float32") -> list[str]:
+    """The variants that ``device`` can run for inputs of ``dtype`` with common head dims, fastest first."""
+    found = ["matrix"] if dtype == "float16" and not missing(device.info) else []
+    if device.info.subgroup_min_size >= 4:
+        found.append("subgroup")
+    return [*(["rows"] if device.info.software else []), *found, "tiled", "naive"]

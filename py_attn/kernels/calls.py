@@ -1,0 +1,56 @@
+"""Calls of public functions: one plan serves all calls that are alike, each on its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from py_attn.gpu.device import Device
+from py_attn.gpu.kernel import Plan, plan_key
+from py_attn.gpu.tensor import Tensor
+
+
+class Planned(NamedTuple):
+    """A plan and the tensors of the call that it was made for, all on the device."""
+
+    device: Device
+    plan: Plan
+    tensors: Mapping[str, Tensor]
+
+
+def run_call(
+    kernel: str,
+    tensors: Mapping[str, Any],
+    options: Sequence[Any],
+    make: Callable[[], Planned],
+) -> dict[str, Tensor]:
+    """Run the plan of an earlier call that was alike, else the one that ``make`` makes after all checks.
+
+    Parameters
+    ----------
+    kernel : str
+        The family, the first part of the plan's key.
+    tensors : mapping
+        The call's tensors, arrays and Nones by the names that plans use.
+    options : sequence
+        All other arguments that the plan depends on.
+    make : callable
+        Checks the arguments, uploads arrays and plans.
+
+    Returns
+    -------
+    dict
+        The tensors of the call and those that the plan made, by name.
+    """
+    device = next((x.device for x in tensors.values() if type(x) is Tensor), None)
+    key = None
+    if device is not None and not device.lost:
+        tuner = device.tuner
+        key = plan_key(kernel, tuple(tensors.values()), (*options, tuner.enabled, tuner.version))
+        plan = device.plans.get(key) if key is not None else None
+        if plan is not None:
+            return device.run(plan, {name: x for name, x in tensors.items() if x is not None})
+    planned = make()
+    if key is not None:
+        planned.device.plans.keep(key, planned.plan)
+    return planned.device.run(planned.plan, planned.tensors)

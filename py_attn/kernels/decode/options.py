@@ -1,0 +1,134 @@
+"""What a call of decode asks for: its arguments, checked once, and its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from py_attn.arguments import Problem, check_int
+from py_attn.arguments import resolve as resolve_problem
+from py_attn.gpu.device import Device
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.checks import float_tensor, shape_of
+from py_attn.kernels.decode.cache import KVCache
+from py_attn.kernels.mods import Mods, trace_mods
+from py_attn.kernels.operands import Operand, operand
+from py_attn.kernels.scores import masking_params
+from py_attn.kernels.sinks import check_sinks
+
+MAX_SPLITS = 1024
+
+
+class Call(NamedTuple):
+    """Checked arguments of a call.
+
+    Attributes
+    ----------
+    cache : KVCache
+    problem : Problem
+        Sizes and masking.
+    query : Operand
+        As it was given.
+    mods : Mods
+    tensors : mapping
+        The call's tensors by name, all on the device.
+    first_key : int
+        The oldest entry that any query may see.
+    splits : int or None
+        As it was asked for; None for "auto".
+    """
+
+    cache: KVCache
+    problem: Problem
+    query: Operand
+    mods: Mods
+    tensors: Mapping[str, Tensor]
+    first_key: int
+    splits: int | None
+
+    @property
+    def device(self) -> Device:
+        """The cache's."""
+        return self.cache.device
+
+    @property
+    def sinks_dtype(self) -> str | None:
+        """None without sinks."""
+        sinks = self.tensors.get("sinks")
+        return None if sinks is None else sinks.dtype
+
+    @property
+    def visible_keys(self) -> int:
+        """Entries from ``first_key`` on."""
+        return self.cache.length - self.first_key
+
+    @property
+    def rows(self) -> int:
+        """Query rows that read the same keys."""
+        return self.problem.group * self.problem.queries
+
+    @property
+    def out_shape(self) -> tuple[int, int, int, int]:
+        """[B, Hq, S, Dv]."""
+        p = self.problem
+        return p.batch, p.heads, p.queries, p.value_head_dim
+
+    def score_params(self) -> dict[str, Any]:
+        """Values of ``SCORE_PARAMS`` but for the query's place; there are no mask and no lengths."""
+        p, nothing = self.problem, (0, 0, 0, 0)
+        return {
+            "key_strides": nothing,
+            "mask_strides": nothing,
+            "lengths_stride": 0,
+            "batch": p.batch,
+            "heads": p.heads,
+            "group": p.group,
+            "queries": p.queries,
+            "keys": p.keys,
+            **masking_params(p.masking, natural=self.mods.has_score_mod),
+        }
+
+
+def resolve(
+    tensors: Mapping[str, Any],
+    cache: KVCache,
+    *,
+    window: object,
+    scale: object,
+    softcap: object,
+    splits: object,
+    score_mod: object,
+    mask_mod: object,
+) -> Call:
+    """Check everything, then upload what is not on the device yet.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the argument, what was given and what was expected.
+    """
+    device = cache.device
+    kv_shape = (cache.batch, cache.kv_heads, cache.length)
+    problem = resolve_problem(
+        shape_of("query", tensors["query"]),
+        (*kv_shape, cache.head_dim),
+        (*kv_shape, cache.value_head_dim),
+        causal=True,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+    )
+    if cache.length == 0:
+        raise ValueError("cache: it is empty; append keys and values first")
+    given_splits = None if splits == "auto" else check_int("splits", splits)
+    if given_splits is not None and not 1 <= given_splits <= MAX_SPLITS:
+        raise ValueError(f'splits: expected "auto" or a number from 1 to {MAX_SPLITS}, got {given_splits}')
+    check_sinks(tensors["sinks"], problem.heads)
+    mods, captured = trace_mods(score_mod, mask_mod, device)
+    ready = {**tensors, **captured, "query": float_tensor("query", tensors["query"], device)}
+    if tensors["sinks"] is not None:
+        ready["sinks"] = float_tensor("sinks", tensors["sinks"], device)
+    left = problem.masking.window_left
+    first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
+    given = {name: tensor for name, tensor in ready.items() if tensor is not None}
+    return Call(cache, problem, operand("query", given["query"]), mods, given, first, given_splits)

@@ -1,0 +1,306 @@
+"""The launches of a decode: rotation of the query, the splits, their reduction, rotation of the output."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
+from py_attn.gpu.params import ParamsLayout
+from py_attn.gpu.shader import SUBGROUP_ID
+from py_attn.kernels.decode.config import Config, Reading, power_of_two
+from py_attn.kernels.decode.options import Call
+from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
+from py_attn.kernels.mods import MOD_PARAMS
+from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows
+from py_attn.kernels.quantization import turboquant
+from py_attn.kernels.scores import SCORE_PARAMS
+from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
+
+_SPLIT = Kernel(
+    "decode_split",
+    "decode/split.wgsl",
+    ParamsLayout(
+        **SCORE_PARAMS,
+        kv_heads="u32",
+        chunks="u32",
+        splits="u32",
+        split_first="u32",
+        split_span="u32",
+        split_stride="u32",
+        first_key="u32",
+        start="u32",
+        capacity="u32",
+        kept="u32",
+        dropped="i32",
+        query_place="i32",
+        **MOD_PARAMS,
+        **SINK_PARAMS,
+        **LSE_PARAMS,
+    ),
+)
+_REDUCE = Kernel(
+    "decode_reduce",
+    "decode/reduce.wgsl",
+    ParamsLayout(
+        rows="u32",
+        splits="u32",
+        heads="u32",
+        queries="u32",
+        empty_lse="f32",
+        partial_plane="u32",
+        **LSE_PARAMS,
+        **SINK_PARAMS,
+    ),
+)
+_REDUCE_WORKGROUP = 256
+# Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
+_REDUCE_COLUMNS = 8
+
+
+def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
+    """The plan that makes ``out`` and, where asked for, ``lse``."""
+    cache, shape, dtype = call.cache, call.out_shape, call.query.dtype
+    # Where the output comes rotated, it is rounded to its dtype once it is turned back.
+    comes_rotated = cache.value_format is not None and not config.rotates_back
+    name = "rotated_out" if comes_rotated else "out"
+    result = padded_rows(name, shape, "float32" if comes_rotated else dtype)
+    lse = _new_lse(call, "lse", shape[:3]) if return_lse else None
+    makes = [result, *([lse] if lse else [])]
+    launches: list[Launch] = []
+    main = 0
+    if 0 not in shape:
+        query = _rotated_query(call, config, makes, launches)
+        main = len(launches)
+        if config.splits == 1:
+            launches.append(_launch_splits(call, config, query, result, lse, with_sinks=True))
+        else:
+            partial_out, partial_lse = _new_partials(call, config)
+            makes += [partial_out, partial_lse]
+            launches.append(_launch_splits(call, config, query, partial_out, partial_lse))
+            launches.append(_launch_reduce(call, config, result, lse, partial_lse))
+    if comes_rotated:
+        _rotate_back(call, result, "out", dtype, makes, launches)
+    return Plan(tuple(makes), tuple(launches), main)
+
+
+def plan_partials(call: Call, config: Config) -> Plan:
+    """The plan that makes ``partial_out`` and ``partial_lse``."""
+    partial_out, partial_lse = _new_partials(call, config)
+    makes = [partial_lse]
+    launches: list[Launch] = []
+    rotated = call.cache.value_format is not None
+    if rotated:
+        partial_out = partial_out._replace(name="rotated_out")
+    makes.append(partial_out)
+    main = 0
+    if 0 not in partial_out.shape:
+        query = _rotated_query(call, config, makes, launches)
+        main = len(launches)
+        launches.append(_launch_splits(call, config, query, partial_out, partial_lse))
+    if rotated:
+        _rotate_back(call, partial_out, "partial_out", "float32", makes, launches)
+    return Plan(tuple(makes), tuple(launches), main)
+
+
+def _new_partials(call: Call, config: Config) -> tuple[NewTensor, NewTensor]:
+    """What the splits leave: each one's output, normalised by itself, and its LSE."""
+    rows = (*call.out_shape[:3], config.splits)
+    partial_out = padded_rows("partial_out", (*rows, call.cache.value_head_dim), "float32")
+    return partial_out, _new_lse(call, "partial_lse", rows)
+
+
+def _new_lse(call: Call, name: str, shape: tuple[int, ...]) -> NewTensor:
+    return new_lse(name, shape, call.device.info.limits, natural=call.mods.has_score_mod)
+
+
+def _rotated_query(
+    call: Call, config: Config, makes: list[NewTensor], launches: list[Launch]
+) -> tuple[str, Operand]:
+    """The query and its name; where keys lie rotated, rotated too unless that comes later."""
+    form = call.cache.key_format
+    if form is None or config.rotates:
+        return "query", call.query
+    b, h, s, _ = call.query.shape
+    rotated = turboquant.new_rotated("rotated_query", (b, h, s), form, "float32", "forth")
+    source = Operand("source", call.query.dtype, call.query.shape, call.query.strides, call.query.layout)
+    limits = call.device.info.limits
+    makes.append(rotated)
+    launches.append(
+        turboquant.launch_rotation(source, rotated, form, "forth", call.tensors, limits, name="query")
+    )
+    return rotated.name, new_operand("query", rotated)
+
+
+def _rotate_back(
+    call: Call, rotated: NewTensor, name: str, dtype: str, makes: list[NewTensor], launches: list[Launch]
+) -> None:
+    """Plan ``name``: sums of rotated rows, rotated back and rounded to ``dtype``."""
+    shape = rotated.shape
+    form = turboquant.Format(turboquant.MAX_BITS, shape[-1])
+    # Several splits of a row are rows of their own.
+    rows = (*shape[:2], math.prod(shape[2:-1]))
+    seen = rotated._replace(shape=(*rows, shape[-1]))
+    out = turboquant.new_rotated(name, rows, form, dtype, "back")
+    makes.append(out._replace(shape=shape))
+    if 0 not in shape:
+        limits = call.device.info.limits
+        source = new_operand("source", seen)
+        launches.append(turboquant.launch_rotation(source, out, form, "back", {}, limits, name=rotated.name))
+
+
+def _row_type(dtype: str, form: turboquant.Format | None, reading: Reading) -> str:
+    if form:
+        return "u32"
+    return "vec4<u32>" if reading.wide else output_type(dtype)
+
+
+def _launch_splits(
+    call: Call,
+    config: Config,
+    query: tuple[str, Operand],
+    out: NewTensor,
+    lse: NewTensor | None,
+    *,
+    with_sinks: bool = False,
+) -> Launch:
+    """The launch over the splits; sinks come in only where it is the only one."""
+    cache, p, info = call.cache, call.problem, call.device.info
+    name, seen = query
+    sinks = call.sinks_dtype if with_sinks else None
+    args = [
+        Arg("query", seen.arg.type, tensor=name),
+        Arg("key", _row_type(cache.dtype[0], cache.key_format, config.keys), tensor="cache keys"),
+        Arg("value", _row_type(cache.dtype[1], cache.value_format, config.values), tensor="cache values"),
+        *call.mods.args(),
+        *sink_args(sinks),
+        Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
+    ]
+    if lse:
+        args.append(Arg("lse", "f32", writes=True, tensor=lse.name))
+    count = config.shape.rows
+    subgroup_ids = config.shape.subgroups and SUBGROUP_ID in info.features
+    return launch(
+        _SPLIT,
+        args,
+        call.tensors,
+        info.limits,
+        variant=f"{count}-row{'s' if count > 1 else ''}{', subgroup' if config.shape.subgroups else ''}",
+        workgroups=cache.batch * cache.kv_heads * config.chunks * config.splits,
+        params={
+            **call.score_params(),
+            "query_strides": seen.strides,
+            "kv_heads": p.kv_heads,
+            "chunks": config.chunks,
+            "splits": config.splits,
+            **config.walk._asdict(),
+            "first_key": call.first_key,
+            "start": cache.start,
+            "capacity": cache.capacity,
+            "kept": cache.sink_tokens,
+            "dropped": cache.total - cache.length,
+            "query_place": cache.total - p.queries,
+            "lse_plane": lse_plane(lse),
+            "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
+        },
+        constants=_split_constants(call, config, seen, out, sinks)
+        | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None},
+        enable=("subgroups",) if config.shape.subgroups else (),
+        requires=(SUBGROUP_ID,) if subgroup_ids else (),
+    )
+
+
+def _split_constants(
+    call: Call, config: Config, query: Operand, out: NewTensor, sinks: str | None
+) -> dict[str, Any]:
+    cache = call.cache
+    key_form, value_form = cache.key_format, cache.value_format
+    head_dim, value_head_dim = query.shape[3], cache.value_head_dim
+    d4, dv4 = in_vec4s(head_dim), in_vec4s(value_head_dim)
+    dtypes = query.dtype, *cache.dtype, out.dtype, *call.mods.captured
+    return {
+        "query_dtype": query.dtype,
+        "query_packed": query.packed,
+        "key_dtype": cache.dtype[0],
+        "value_dtype": cache.dtype[1],
+        # From one row of the cache to the next: words of codes, or elements.
+        "KEY_PITCH": key_form.words if key_form else 4 * d4,
+        "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
+        "key_wide": config.keys.wide,
+        "value_wide": config.values.wide,
+        "out_dtype": out.dtype,
+        "dtypes": dtypes,
+        "softcap": bool(call.problem.masking.softcap),
+        **call.mods.constants(),
+        "natural": call.mods.has_score_mod,
+        **sink_constants(sinks, dtypes),
+        "has_kept": cache.sink_tokens > 0,
+        "D": head_dim,
+        "D4": d4,
+        "DV": value_head_dim,
+        "DV4": dv4,
+        **config.shape.constants(),
+        "rotates": config.rotates,
+        "unrolled": config.unrolled,
+        "key_row": key_form.row() if key_form else None,
+        "value_row": value_form.row() if value_form else None,
+        "mask_kind": "none",
+        "masks": call.mods.has_mask_mod,
+        "has_lengths": False,
+        "in_cache": True,
+        **turboquant.ROTATION,
+    }
+
+
+def _launch_reduce(
+    call: Call, config: Config, out: NewTensor, lse: NewTensor | None, partial_lse: NewTensor
+) -> Launch:
+    """The launch that combines the splits by their maxima and sums; sinks come in here."""
+    info, sinks, dim = call.device.info, call.sinks_dtype, call.cache.value_head_dim
+    args = [
+        Arg("partial_out", "vec4<f32>"),
+        Arg("partial_lse", "f32"),
+        *sink_args(sinks),
+        Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
+    ]
+    if lse:
+        args.append(Arg("lse", "f32", writes=True))
+    rotates = config.rotates_back
+    # All columns of a row that is rotated stand together.
+    columns = in_vec4s(dim) if rotates else min(_REDUCE_COLUMNS, power_of_two(in_vec4s(dim)))
+    rows = math.prod(call.out_shape[:3])
+    subgroup_ids = rotates and SUBGROUP_ID in info.features
+    return launch(
+        _REDUCE,
+        args,
+        call.tensors,
+        info.limits,
+        variant=f"{out.dtype}, subgroup" if rotates else out.dtype,
+        workgroups=rows * -(-in_vec4s(dim) // columns),
+        params={
+            "rows": rows,
+            "splits": config.splits,
+            "heads": call.out_shape[1],
+            "queries": call.out_shape[2],
+            "empty_lse": -math.inf,
+            "lse_plane": lse_plane(lse),
+            "partial_plane": lse_plane(partial_lse),
+            "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
+        },
+        constants={
+            "out_dtype": out.dtype,
+            "dtypes": (out.dtype,),
+            **sink_constants(sinks, (out.dtype,)),
+            "D": dim,
+            "DV4": in_vec4s(dim),
+            "COLUMNS": columns,
+            "WORKGROUP": _REDUCE_WORKGROUP,
+            "return_lse": lse is not None,
+            "rotates": rotates,
+            "natural": call.mods.has_score_mod,
+            "subgroup_ids": subgroup_ids,
+            **turboquant.ROTATION,
+        },
+        enable=("subgroups",) if rotates else (),
+        requires=(SUBGROUP_ID,) if subgroup_ids else (),
+    )

@@ -1,0 +1,42 @@
+"""What the layers expect of their tensors."""
+
+from __future__ import annotations
+
+from py_attn.gpu.tensor import Tensor, contiguous_strides
+
+
+def check_rank(name: str, tensor: Tensor, axes: int) -> None:
+    """Raise unless ``tensor`` is one with at least ``axes`` axes."""
+    _check_tensor(name, tensor)
+    if tensor.ndim < axes:
+        raise ValueError(f"{name}: expected at least {axes} dimensions, got shape {list(tensor.shape)}")
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a Tensor, got {type(value).__name__}")
+
+
+def check_tensors(inputs: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raise unless every input is a live, packed float32 tensor of its shape on the first one's device."""
+    device = next(iter(inputs.values())).device
+    for name, tensor in inputs.items():
+        _check_tensor(name, tensor)
+        tensor.storage(name)
+        if tensor.device is not device:
+            raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {device}")
+        if tensor.dtype != "float32":
+            raise ValueError(f"{name}: expected dtype float32, got {tensor.dtype}")
+        if tensor.shape != shapes[name]:
+            raise ValueError(f"{name}: expected shape {list(shapes[name])}, got {list(tensor.shape)}")
+        if not _is_packed(tensor):
+            raise ValueError(
+                f"{name}: expected packed rows, got a view with strides {list(tensor.strides)}"
+                f" of shape {list(tensor.shape)}"
+            )
+
+
+def _is_packed(tensor: Tensor) -> bool:
+    # The stride of an axis of length 1 means nothing, and views set it as they like.
+    packed = contiguous_strides(tensor.shape)
+    return all(n == 1 or a == b for n, a, b in zip(tensor.shape, tensor.strides, packed, strict=True))

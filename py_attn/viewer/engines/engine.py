@@ -1,0 +1,105 @@
+"""What an engine is: it gives the weights of a window of a map, and an image of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from py_attn.colormaps import Pixels, paint, paint_signed
+from py_attn.viewer.sources.source import Array, Layer, Masking
+
+#: An image pooled from more weights than this (4,096²) looks at four rows for each of its own.
+MAX_POOLED_WEIGHTS = 1 << 24
+
+Show = Literal["weights", "gradient"]
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a map shows, and how: the colour map, its scale, and how several weights share a pixel.
+
+    ``show`` is "weights"; or "gradient" for each weight times the gradient of half the squared length of
+    its row's output with respect to it, divided by that squared length. These are the keys' shares of the
+    output: a row's sum is 1, and a key whose value points against the output counts below zero. (Values
+    matter beside weights: Kobayashi et al., arXiv 2004.10102.)
+    """
+
+    show: Show = "weights"
+    colormap: str = "rocket"
+    scale: Literal["linear", "sqrt", "log"] = "sqrt"
+    pool: Literal["max", "mean"] = "max"
+
+    def __post_init__(self) -> None:
+        if self.show not in ("weights", "gradient"):
+            raise ValueError(f"show: expected weights or gradient, got {self.show!r}")
+
+
+class Window(NamedTuple):
+    """A part of a layer's maps.
+
+    Attributes
+    ----------
+    heads : list of int
+    rows, columns : slice
+        Queries and keys.
+    size : tuple of int, optional
+        (height, width) to pool the part to; None keeps a cell for each weight.
+    """
+
+    heads: list[int]
+    rows: slice
+    columns: slice
+    size: tuple[int, int] | None = None
+
+
+class Engine(ABC):
+    """Where weights come from.
+
+    Attributes
+    ----------
+    name : str
+        As the front end is told.
+    """
+
+    name: str
+
+    @abstractmethod
+    def check(self, heads: int, length: int, head_dim: int) -> None:
+        """Raise ValueError for an input that would take minutes."""
+
+    @abstractmethod
+    async def weights(
+        self, layer: Layer, masking: Masking, window: Window, style: Style | None = None
+    ) -> Array:
+        """Probabilities, or what else ``style.show`` asks for, float32 [heads, rows, columns]; pooled to the
+        window's size as ``style.pool`` says.
+        """
+
+    async def image(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
+        """The same as pixels [heads, height, width, 4]."""
+        if style.show == "gradient":
+            # Gradients have signs, which the kernels have no colours for.
+            values = await self.weights(layer, masking, window, style)
+            return paint_signed(values, style.colormap, style.scale)
+        return await self._painted(layer, masking, window, style)
+
+    async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
+        """The weights in colours; an engine that can overrides this to colour them where it computes them."""
+        return paint(await self.weights(layer, masking, window, style), style.colormap, style.scale)
+
+
+def objective_gradient(out: Array) -> Array:
+    """The gradient of half the squared length of each row [..., D], divided by that squared length."""
+    square = (out * out).sum(axis=-1, keepdims=True)
+    gradient: Array = out / np.where(square == 0, np.ones_like(square), square)
+    return gradient
+
+
+def row_step(rows: slice, columns: slice, height: int) -> int:
+    """1; or n, to look at every n-th row, where ``height`` rows of an image stand for too many weights."""
+    count = rows.stop - rows.start
+    weights = count * (columns.stop - columns.start)
+    return 1 if weights <= MAX_POOLED_WEIGHTS else max(1, count // (4 * height))

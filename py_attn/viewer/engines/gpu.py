@@ -1,0 +1,113 @@
+"""Weights and images from our kernels: only the window that is asked for, coloured on the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import py_attn as pa
+from py_attn.colormaps import Pixels
+from py_attn.gpu.tensor import Tensor
+from py_attn.viewer.engines.engine import Engine, Style, Window, objective_gradient
+from py_attn.viewer.sources.source import Array, Layer, Masking
+
+#: About half a minute of a software adapter on two cores.
+SOFTWARE_FLOP = 4e10
+
+
+@dataclass
+class Uploaded:
+    """A layer on the device, with the LSE of its rows and the masking as the kernels' keyword arguments."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    lse: Tensor
+    keywords: dict[str, Any]
+    masking: Masking
+    gradient: Tensor | None = None
+
+
+class GPUEngine(Engine):
+    """:func:`py_attn.attention_weights` on one device."""
+
+    name = "webgpu"
+
+    def __init__(self, device: pa.Device) -> None:
+        self.device = device
+
+    def check(self, heads: int, length: int, head_dim: int) -> None:
+        """Raise ValueError for what would keep a software adapter busy for minutes."""
+        work = 4.0 * heads * length**2 * head_dim
+        if self.device.info.software and work > SOFTWARE_FLOP:
+            raise ValueError(
+                f"length: {heads} heads of {length:,} × {length:,} with head dim {head_dim} would keep this "
+                "software adapter busy for minutes; make fewer heads, a smaller head dim or a shorter input"
+            )
+
+    def upload(self, layer: Layer, masking: Masking) -> Uploaded:
+        """The layer on the device; uploaded, and its LSE computed, the first time.
+
+        Kept with the layer: the tensors; and the LSE and keywords twice, without a visitor's score_mod and
+        mask_mod and with those that were used last.
+        """
+        slot = (self, "edited" if masking.mods else "own")
+        kept: Uploaded | None = layer.kept.get(slot)
+        if kept is None or (masking.mods and kept.masking is not masking):
+            if self not in layer.kept:
+                layer.kept[self] = [self._tensor(x) for x in (layer.query, layer.key, layer.value)]
+            query, key, value = layer.kept[self]
+            keywords: dict[str, Any] = {
+                name: self.device.tensor(given) if isinstance(given, np.ndarray) else given
+                for name, given in masking.keywords().items()
+            }
+            if isinstance(layer.lse, Tensor) and not masking.mods:
+                lse = layer.lse
+            else:
+                _, lse = pa.attention(query, key, value, return_lse=True, **keywords)
+            kept = layer.kept[slot] = Uploaded(query, key, value, lse, keywords, masking)
+        return kept
+
+    def _tensor(self, x: Any) -> Tensor:
+        return x if isinstance(x, Tensor) else self.device.tensor(x)
+
+    async def weights(
+        self, layer: Layer, masking: Masking, window: Window, style: Style | None = None
+    ) -> Array:
+        """Probabilities, or what else ``style.show`` asks for, float32 [heads, rows, columns], pooled."""
+        style = style or Style()
+        uploaded = self.upload(layer, masking)
+        more: dict[str, Any] = {}
+        if style.show == "gradient":
+            more = {"value": uploaded.value, "grad_out": await self._gradient(uploaded)}
+        return await self._read(uploaded, window, style, **more)
+
+    async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
+        colors = {"colormap": style.colormap, "color_scale": style.scale}
+        words = await self._read(self.upload(layer, masking), window, style, **colors)
+        return np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
+
+    async def _gradient(self, uploaded: Uploaded) -> Tensor:
+        """:func:`objective_gradient` of a layer's output; computed the first time."""
+        if uploaded.gradient is None:
+            out = pa.attention(uploaded.query, uploaded.key, uploaded.value, **uploaded.keywords)
+            uploaded.gradient = self.device.tensor(objective_gradient(await out.numpy()))
+        return uploaded.gradient
+
+    async def _read(self, uploaded: Uploaded, window: Window, style: Style, **more: Any) -> Array:
+        tensor = pa.attention_weights(
+            uploaded.query,
+            uploaded.key,
+            uploaded.lse,
+            heads=window.heads,
+            rows=window.rows,
+            columns=window.columns,
+            size=window.size,
+            pool=style.pool,
+            **uploaded.keywords,
+            **more,
+        )
+        array: Array = (await tensor.numpy())[0]
+        return array

@@ -1,0 +1,1 @@
+"""What each panel of the page asks for: a module for a panel."""

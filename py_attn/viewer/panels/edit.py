@@ -1,0 +1,79 @@
+"""Edit the score: a visitor's score_mod and mask_mod, which apply to all maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from py_attn.viewer.engines.engine import Window
+from py_attn.viewer.engines.gpu import GPUEngine
+from py_attn.viewer.methods import method
+from py_attn.viewer.sources.mods import compile_mods, explain
+from py_attn.viewer.sources.source import Layer, Masking, Source
+
+if TYPE_CHECKING:
+    from py_attn.viewer.viewer import Viewer
+
+
+@method()
+async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
+    """Let the score_mod and mask_mod that ``text`` defines apply to all maps; "" removes them.
+
+    Returns
+    -------
+    dict
+        ``error``: None, or what :func:`py_attn.viewer.sources.mods.explain` gives, and then the maps stay as
+        they were; ``edited``: which of the two functions apply; ``wgsl``: the functions as WGSL; ``kernel``:
+        the whole shader.
+    """
+    before, chosen = viewer.layer(layer)
+    try:
+        source = edited(viewer, before, text)
+        kernel = await _try_out(viewer, chosen, source.masking)
+    except Exception as error:
+        return _answer(viewer, explain(error))
+    if viewer.source is not before:
+        # Another source was opened meanwhile: the text is applied to that one.
+        return await edit(viewer, text, min(layer, len(viewer.layer(0)[0].layers) - 1))
+    viewer.source, viewer.edit_text = source, text
+    return _answer(viewer, None, kernel)
+
+
+def edited(viewer: Viewer, source: Source, text: str) -> Source:
+    """The source with the functions that ``text`` defines.
+
+    Raises
+    ------
+    ModError
+        With the line of the text that is to blame, where one is.
+    """
+    given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
+    mods = compile_mods(text, viewer.device, limit_seconds=viewer.limit_seconds, **given) if text else None
+    return replace(source, masking=replace(source.masking, mods=mods))
+
+
+def names(source: Source | None) -> list[str]:
+    """Which of the two functions apply to a source."""
+    mods = source.masking.mods if source else None
+    return list(mods.functions) if mods else []
+
+
+async def _try_out(viewer: Viewer, layer: Layer, masking: Masking) -> str:
+    """Run attention once, so that what only the device finds out is raised here; the shader's text."""
+    if not isinstance(viewer.engine, GPUEngine):
+        await viewer.engine.weights(layer, masking, Window([0], slice(0, 1), slice(0, 1)))
+        return ""
+    with viewer.engine.device.timer() as timer:
+        viewer.engine.upload(layer, masking)
+    return "".join(call.shader.wgsl for call in await timer.results() if call.kernel == "attention")
+
+
+def _answer(viewer: Viewer, error: dict[str, Any] | None, kernel: str = "") -> dict[str, Any]:
+    assert viewer.source is not None
+    mods = viewer.source.masking.mods
+    return {
+        "error": error,
+        "edited": names(viewer.source),
+        "wgsl": mods.wgsl if mods else "",
+        "kernel": kernel,
+    }

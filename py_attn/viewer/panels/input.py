@@ -1,0 +1,74 @@
+"""Input: what a visitor opens becomes the source. Modules that a start does not need are imported late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from py_attn import models
+from py_attn.models.sample import load_sample
+from py_attn.models.trace import Trace
+from py_attn.viewer.methods import method
+from py_attn.viewer.sources.source import Layer, Source
+
+if TYPE_CHECKING:
+    from py_attn.viewer.viewer import Progress, Viewer
+
+
+@method(early=True)
+async def open_sample(viewer: Viewer, data: Any) -> dict[str, Any]:
+    """Show a trace that was computed beforehand (``sample/*.npz``)."""
+    return viewer.open(_source("sample", load_sample(bytes(data))))
+
+
+@method(early=True)
+async def load_model(viewer: Viewer, progress: Progress | None = None) -> dict[str, Any]:
+    """Load MiniLM; ``progress(stage, loaded, total)``. A cancelled download gives ``loaded`` False."""
+    try:
+        if viewer.device is None:
+            viewer.model = await models.load("minilm", backend="numpy", progress=progress)
+        else:
+            viewer.model = await models.load("minilm", device=viewer.device, progress=progress)
+    except asyncio.CancelledError:
+        return {"loaded": False}
+    return {"loaded": True}
+
+
+@method()
+async def open_text(viewer: Viewer, text: str) -> dict[str, Any]:
+    """Run the model on a text and show its attention.
+
+    Raises
+    ------
+    ValueError
+        When the text has no word in it, or no model is loaded.
+    """
+    if viewer.model is None:
+        raise ValueError("no model is loaded yet")
+    return viewer.open(_source("text", await viewer.model.trace(text)))
+
+
+@method()
+async def open_synthetic(viewer: Viewer, **shape: Any) -> dict[str, Any]:
+    """Show synthetic input; arguments as for :func:`py_attn.viewer.sources.synthetic.synthetic`."""
+    from py_attn.viewer.sources.synthetic import synthetic
+
+    return viewer.open(synthetic(**shape))
+
+
+@method()
+async def open_file(viewer: Viewer, data: Any) -> dict[str, Any]:
+    """Show what a file holds, as :func:`py_attn.viewer.sources.files.read_source` reads it."""
+    from py_attn.viewer.sources.files import read_source
+
+    return viewer.open(read_source(bytes(data)))
+
+
+def _source(kind: str, trace: Trace[Any]) -> Source:
+    layers = [Layer(layer.query, layer.key, layer.value, layer.lse) for layer in trace.layers]
+    note = (
+        f"The text was cut after {len(trace.tokens)} tokens, the longest that the model reads."
+        if trace.truncated
+        else ""
+    )
+    return Source(kind, trace.text, trace.tokens, layers, note=note)

@@ -1,0 +1,139 @@
+"""Overview, focus and links: images of maps, exact weights, and a query's strongest keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from py_attn import colormaps
+from py_attn.viewer.engines.engine import Show, Style, Window, row_step
+from py_attn.viewer.methods import method
+
+if TYPE_CHECKING:
+    from py_attn.viewer.viewer import Viewer
+
+#: Exact weights given out at once: a file of 10 MB as text.
+MAX_WEIGHTS = 1_000_000
+
+
+@method(start={"colormap": "rocket", "scale": "sqrt"}, notebook=True)
+async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weights") -> dict[str, object]:
+    """The colour strip; see :func:`py_attn.colormaps.legend`."""
+    style = Style(show, colormap, scale)
+    return colormaps.legend(style.colormap, style.scale, signed=style.show == "gradient")
+
+
+@method(start={"layer": 0}, after="window", notebook=True)
+async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
+    """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4].
+
+    ``step`` is 1, or n where only every n-th row was looked at.
+    """
+    source, chosen = viewer.layer(layer)
+    everything = slice(0, source.length)
+    cells = min(size, source.length)
+    step = row_step(everything, everything, cells)
+    window = Window(
+        list(range(source.heads)),
+        slice(0, source.length, step),
+        everything,
+        (cells, cells) if cells < source.length else None,
+    )
+    pixels = await viewer.engine.image(chosen, source.masking, window, Style(**style))
+    return {"layer": layer, "heads": source.heads, "size": cells, "step": step, "rgba": pixels.reshape(-1)}
+
+
+@method(
+    start={"layer": 0, "head": 0, "rows": [0, 4], "columns": [0, 4], "size": [2, 2]},
+    notebook=True,
+)
+async def window(
+    viewer: Viewer,
+    layer: int,
+    head: int,
+    rows: list[int],
+    columns: list[int],
+    size: list[int],
+    edited: bool = True,
+    **style: Any,
+) -> dict[str, Any]:
+    """A part of one map, at most ``size`` [height, width] cells of it.
+
+    ``edited`` False shows the map as it is without the visitor's score_mod and mask_mod.
+
+    Returns
+    -------
+    dict
+        ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns``; ``exact``: whether
+        every cell is one weight; ``step``: 1, or n where only every n-th row was looked at.
+    """
+    source, chosen = viewer.layer(layer)
+    r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+    full = (r.stop - r.start, c.stop - c.start)
+    cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
+    exact = cells == full
+    step = 1 if exact else row_step(r, c, cells[0])
+    masking = source.masking if edited else replace(source.masking, mods=None)
+    part = Window([head], slice(r.start, r.stop, step), c, None if exact else cells)
+    pixels = await viewer.engine.image(chosen, masking, part, Style(**style))
+    return {
+        "rgba": pixels.reshape(-1),
+        "height": cells[0],
+        "width": cells[1],
+        "rows": [r.start, r.stop],
+        "columns": [c.start, c.stop],
+        "exact": exact,
+        "step": step,
+    }
+
+
+@method(notebook=True)
+async def weights(
+    viewer: Viewer, layer: int, head: int, rows: list[int], columns: list[int], show: Show = "weights"
+) -> dict[str, Any]:
+    """The exact weights of a part of one map: ``weights`` float32 [rows·columns], ``rows``, ``columns``.
+
+    Raises
+    ------
+    ValueError
+        When they are more than :data:`MAX_WEIGHTS`.
+    """
+    source, chosen = viewer.layer(layer)
+    style = Style(show)
+    r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+    count = (r.stop - r.start) * (c.stop - c.start)
+    if count > MAX_WEIGHTS:
+        raise ValueError(f"rows, columns: expected at most {MAX_WEIGHTS:,} weights, got {count:,}; zoom in")
+    found = await viewer.engine.weights(chosen, source.masking, Window([head], r, c), style)
+    return {
+        "weights": np.ascontiguousarray(found, np.float32).reshape(-1),
+        "rows": [r.start, r.stop],
+        "columns": [c.start, c.stop],
+    }
+
+
+@method(start={"layer": 0, "head": 0, "query": 0}, after="window", notebook=True)
+async def row(
+    viewer: Viewer, layer: int, head: int, query: int, links: int = 8, show: Show = "weights"
+) -> dict[str, Any]:
+    """The exact weights of one query (or what else ``show`` asks for), and its strongest keys."""
+    source, chosen = viewer.layer(layer)
+    style = Style(show)
+    part = Window([head], _range("query", [query, query + 1], source.length), slice(0, source.length))
+    found = await viewer.engine.weights(chosen, source.masking, part, style)
+    values = found[0, 0]
+    strongest = np.argsort(-np.abs(values), kind="stable")[:links]
+    return {
+        "query": query,
+        "weights": np.ascontiguousarray(values, np.float32),
+        "links": [{"key": int(k), "weight": float(values[k])} for k in strongest if values[k] != 0],
+    }
+
+
+def _range(name: str, given: list[int], length: int) -> slice:
+    start, stop = int(given[0]), int(given[1])
+    if not 0 <= start < stop <= length:
+        raise ValueError(f"{name}: expected a range inside 0 to {length}, got {start} to {stop}")
+    return slice(start, stop)

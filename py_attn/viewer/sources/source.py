@@ -1,0 +1,166 @@
+"""What is being looked at: queries, keys and values of some layers, and who may see whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from py_attn.gpu.tensor import Tensor
+from py_attn.viewer.sources.mods import Mods
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Masking:
+    """The keyword arguments of an attention call that decide who may see whom.
+
+    Attributes
+    ----------
+    causal : bool
+    window : tuple of int or None, optional
+        Keys before and after the position.
+    softcap : float, optional
+    valid : int, optional
+        Keys from this one on are padding.
+    bias : array, optional
+        Boolean or float32, broadcastable to [1, H, S, S].
+    mods : Mods, optional
+        A visitor's score_mod and mask_mod.
+    """
+
+    causal: bool = False
+    window: tuple[int | None, int | None] | None = None
+    softcap: float | None = None
+    valid: int | None = None
+    bias: Array | None = None
+    mods: Mods | None = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The arguments as :func:`py_attn.attention` takes them."""
+        given = {
+            "causal": "top-left" if self.causal else False,
+            "window": self.window,
+            "softcap": self.softcap,
+            "mask": self.bias,
+            "kv_lengths": None if self.valid is None else np.array([self.valid], np.int32),
+        }
+        mods = self.mods.functions if self.mods else {}
+        return mods | {
+            name: value for name, value in given.items() if value is not None and value is not False
+        }
+
+    def head_keywords(self, head: int, rows: npt.NDArray[np.intp], keys: int) -> dict[str, Any]:
+        """The same for :mod:`py_attn.reference` called with one head and some rows of the query."""
+        bias = self.rows(rows, keys)
+        mods = self.mods.on_arrays(head, rows) if self.mods else {}
+        return mods | {
+            "mask": bias if bias is None or bias.shape[1] == 1 else bias[:, head : head + 1],
+            "softcap": self.softcap,
+        }
+
+    def rows(self, rows: npt.NDArray[np.intp], keys: int) -> Array | None:
+        """What to add to the scores of some rows: [1, H or 1, rows, keys] float32, or None for nothing.
+
+        It is computed independently of the kernels, for functions that take a mask and nothing else.
+        """
+        query = np.asarray(rows)[:, None]
+        key = np.arange(keys)[None, :]
+        seen = np.ones((len(rows), keys), np.bool_)
+        if self.causal:
+            seen &= key <= query
+        if self.window is not None:
+            # Without causality the queries are the last of the valid positions, as with kv_lengths.
+            position = query if self.causal or self.valid is None else query + self.valid - keys
+            before, after = self.window
+            if before is not None:
+                seen &= key >= position - before
+            if after is not None:
+                seen &= key <= position + after
+        if self.valid is not None:
+            seen &= key < self.valid
+        if self.bias is None:
+            return None if seen.all() else _hidden(seen)[None, None]
+        bias = self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]
+        return _hidden(seen) + (_hidden(bias) if bias.dtype == np.bool_ else bias)
+
+
+def _hidden(seen: Array) -> Array:
+    return np.where(seen, np.float32(0), np.float32(-np.inf))
+
+
+@dataclass
+class Layer:
+    """Query, key and value [1, H, S, D] of one layer: numpy arrays, or tensors on a device."""
+
+    query: Any
+    key: Any
+    value: Any
+    lse: Any = None
+    #: What an engine keeps with the layer; the keys are the engine, or begin with it.
+    kept: dict[object, Any] = field(default_factory=dict, repr=False)
+
+    async def host(self) -> tuple[Array, Array, Array]:
+        """Query, key and value as numpy arrays."""
+        query, key, value = [
+            await x.numpy() if isinstance(x, Tensor) else x for x in (self.query, self.key, self.value)
+        ]
+        return query, key, value
+
+
+@dataclass
+class Source:
+    """Something to look at.
+
+    Attributes
+    ----------
+    kind : str
+        "sample", "text", "synthetic", "tensors" or "weights".
+    title : str
+    tokens : list of str
+    layers : list of Layer
+    masking : Masking
+    note : str
+        What the visitor should know about it, "" for nothing.
+    """
+
+    kind: str
+    title: str
+    tokens: Sequence[str]
+    layers: list[Layer]
+    masking: Masking = field(default_factory=Masking)
+    note: str = ""
+
+    @property
+    def heads(self) -> int:
+        return int(self.layers[0].query.shape[1])
+
+    @property
+    def kv_heads(self) -> int:
+        return int(self.layers[0].key.shape[1])
+
+    @property
+    def length(self) -> int:
+        return int(self.layers[0].query.shape[2])
+
+    @property
+    def head_dim(self) -> int:
+        return int(self.layers[0].query.shape[3])
+
+    def describe(self) -> dict[str, Any]:
+        """What a front end needs to lay itself out."""
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "tokens": list(self.tokens),
+            "layers": len(self.layers),
+            "heads": self.heads,
+            "kvHeads": self.kv_heads,
+            "length": self.length,
+            "headDim": self.head_dim,
+            "note": self.note,
+        }

@@ -1,0 +1,34 @@
+"""Runs the tests whose examples are generated with fresh ones, in `tests/` and `e2e/`.
+
+The seed is printed; with it as the first argument a run is repeated: ``npm run test:random -- 1234``. What
+follows the seed goes to pytest: ``npm run test:random -- 1234 tests -k cut`` runs some of the tests.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+
+from scripts.common import VENV_PYTHON, Failure, call, run_main, say
+
+SUITES = ("tests", "e2e")
+
+
+def main() -> None:
+    """Run them and name the seed before and, where one fails, after."""
+    given, *options = sys.argv[1:] or [str(secrets.randbelow(1 << 32))]
+    if not given.isdecimal():
+        raise Failure(f"expected a seed (a whole number) first, got {given!r}.")
+    if not any(option.startswith(SUITES) for option in options):
+        options = [*SUITES, *options]
+    repeat = f"`npm run test:random -- {given}` repeats this run"
+    say(f"seed {given}; {repeat}.")
+    call(
+        [VENV_PYTHON, "-m", "pytest", "-m", "hypothesis", f"--hypothesis-seed={given}", *options],
+        f"a test failed with seed {given}; {repeat}.",
+    )
+    say(f"all passed with seed {given}.")
+
+
+if __name__ == "__main__":
+    run_main(main)

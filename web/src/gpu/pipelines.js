@@ -1,0 +1,45 @@
+/** Compute pipelines: made from WGSL, with the time that this takes and the line of an error. */
+
+/**
+ * @typedef {object} Pipeline
+ * @property {GPUComputePipeline} pipeline
+ * @property {GPUBindGroupLayout} layout of its storage buffers
+ * @property {string} access one letter a buffer: r or w
+ * @property {string} label
+ * @property {Promise<number>} made resolves with the microseconds until the browser had made it
+ */
+
+/**
+ * @param {GPUDevice} device
+ * @param {import('./errors.js').Errors} errors
+ * @param {import('./bindings.js').Bindings} bindings
+ * @param {string} label @param {string} wgsl @param {string} access
+ * @returns {Pipeline}
+ */
+export function createPipeline(device, errors, bindings, label, wgsl, access) {
+  const begun = performance.now();
+  for (const filter of /** @type {GPUErrorFilter[]} */ (['validation', 'internal'])) device.pushErrorScope(filter);
+  const layout = bindings.layout(access);
+  const module = device.createShaderModule({ label, code: wgsl });
+  const pipeline = device.createComputePipeline({ label, layout: layout.pipeline, compute: { module } });
+  const scopes = [device.popErrorScope(), device.popErrorScope()];
+  const made = Promise.all(scopes).then(async (found) => {
+    const elapsed = performance.now() - begun;
+    const failed = found.find((error) => error);
+    if (failed) errors.add(await shaderError(module, label, failed));
+    return elapsed * 1000;
+  });
+  errors.wait(made);
+  return { pipeline, layout: layout.group, access, label, made };
+}
+
+/**
+ * The first error of the compiler, which names a line, or else what the error scope caught.
+ * @param {GPUShaderModule} module @param {string} label @param {GPUError} failed
+ * @returns {Promise<import('./errors.js').ReportedError>}
+ */
+async function shaderError(module, label, failed) {
+  const { messages } = await module.getCompilationInfo();
+  const first = messages.find(({ type }) => type === 'error');
+  return { kind: 'shader', label, message: first ? first.message : failed.message, line: first ? first.lineNum : 0 };
+}

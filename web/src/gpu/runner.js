@@ -1,0 +1,81 @@
+/** Encodes the dispatches of a program and hands them to the queue, timed or not. */
+
+import { Clock } from './clock.js';
+import { decodeWords } from './words.js';
+
+/**
+ * @typedef {import('./pipelines.js').Pipeline} Pipeline
+ * @typedef {{ pipeline: Pipeline, bindings: GPUBindGroup, offset: number, size: number, grid: [number, number, number] }} Dispatch
+ * @typedef {[gpu: number | null, wall: number]} Timing microseconds
+ */
+
+export class Runner {
+  #device;
+  #errors;
+  #queue;
+  #bindings;
+
+  /**
+   * @param {GPUDevice} device
+   * @param {import('./errors.js').Errors} errors
+   * @param {import('./queue.js').Queue} queue
+   * @param {import('./bindings.js').Bindings} bindings
+   */
+  constructor(device, errors, queue, bindings) {
+    this.#device = device;
+    this.#errors = errors;
+    this.#queue = queue;
+    this.#bindings = bindings;
+  }
+
+  /** @param {Uint32Array} words @param {ReadonlyMap<number, Pipeline>} pipelines by their handles @returns {Dispatch[]} */
+  decode(words, pipelines) {
+    return decodeWords(words).map(({ pipeline: handle, bindings, ...rest }) => {
+      const pipeline = pipelines.get(handle);
+      if (!pipeline) throw new Error(`no pipeline ${handle}`);
+      return { pipeline, bindings: this.#bindings.storage(pipeline, bindings), ...rest };
+    });
+  }
+
+  /** Submits all dispatches in one compute pass. @param {Dispatch[]} dispatches @param {GPUComputePassDescriptor} [descriptor] */
+  run(dispatches, descriptor) {
+    this.#errors.guarded(dispatches[0]?.pipeline.label ?? 'program', ['validation'], () => {
+      const encoder = this.#device.createCommandEncoder();
+      const pass = encoder.beginComputePass(descriptor);
+      for (const dispatch of dispatches) this.#encode(pass, dispatch);
+      pass.end();
+      this.#queue.submit(encoder);
+    });
+  }
+
+  /**
+   * Submits each dispatch by itself, or all of them together, with timestamps where the device has them.
+   * @param {Dispatch[]} dispatches @param {boolean} together
+   * @returns {Promise<Timing[]>} one for each submission
+   */
+  async time(dispatches, together) {
+    const passes = together ? [dispatches] : dispatches.map((dispatch) => [dispatch]);
+    const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, passes.length) : null;
+    /** @type {Promise<number>[]} */
+    const walls = [];
+    let before = Promise.resolve(0);
+    passes.forEach((timed, index) => {
+      this.run(timed, clock ? { timestampWrites: clock.writes(index) } : {});
+      const submitted = performance.now();
+      const done = this.#device.queue.onSubmittedWorkDone().then(() => performance.now());
+      walls.push(Promise.all([before, done]).then(([earlier, now]) => (now - Math.max(submitted, earlier)) * 1000));
+      before = done;
+    });
+    const gpu = clock ? clock.read() : passes.map(() => null);
+    const [ticks, wall] = await Promise.all([gpu, Promise.all(walls)]);
+    return wall.map((us, index) => [ticks[index], us]);
+  }
+
+  /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
+  #encode(pass, { pipeline, bindings, offset, size, grid }) {
+    pass.setPipeline(pipeline.pipeline);
+    pass.setBindGroup(0, bindings);
+    pass.setBindGroup(1, this.#bindings.params(offset, size));
+    pass.dispatchWorkgroups(...grid);
+  }
+}

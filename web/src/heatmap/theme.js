@@ -1,0 +1,23 @@
+/** The colours that a map is drawn with. */
+
+import { h } from '../dom.js';
+
+const NAMES = /** @type {const} */ (['ink', 'muted', 'line', 'accent', 'sunken', 'surface']);
+
+/**
+ * The colours of the style sheet that apply to an element. A custom property is only text; as the value of `color` it
+ * is resolved to a colour that a canvas accepts.
+ * @param {HTMLElement} element
+ * @returns {import('./draw.js').Theme}
+ */
+export function readTheme(element) {
+  const probe = h('span', { hidden: true });
+  element.append(probe);
+  const style = getComputedStyle(probe);
+  const colors = NAMES.map((name) => {
+    probe.style.color = `var(--${name})`;
+    return [name, style.color];
+  });
+  probe.remove();
+  return Object.fromEntries(colors);
+}

@@ -1,0 +1,98 @@
+/** The page's frame: header, places for the panels, footer. */
+
+import { fill, h, icon, ICONS } from './dom.js';
+import { card } from './mount.js';
+
+/**
+ * Fills an element with the page, and returns the elements that the panels fill.
+ * @param {HTMLElement} element
+ */
+export function layOut(element) {
+  const adapter = h('span', { role: 'status' });
+  const theme = h(
+    'button',
+    { class: 'button icon', type: 'button', 'aria-label': 'Light or dark', title: 'Light or dark' },
+    icon(ICONS.sun),
+  );
+  const boot = h('div', { class: 'boot' });
+  const banner = h('div', { class: 'banner' });
+  const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
+  const view = h('div');
+  const panels = {
+    edit: card('edit', 'Edit the score'),
+    kernel: card('kernel', 'Kernel'),
+    decode: card('decode', 'Decode'),
+    console: card('console', 'Python console'),
+  };
+  for (const [id, panel] of Object.entries(panels)) panel.id = id;
+  const main = h(
+    'main',
+    null,
+    banner,
+    h('div', { class: 'input-zone' }, input, boot),
+    view,
+    h('div', { class: 'single' }, panels.edit),
+    h('div', { class: 'pair' }, panels.kernel, panels.decode),
+    h('div', { class: 'single' }, panels.console),
+  );
+  fill(element, h('div', { class: 'page' }, masthead(adapter, theme), hero(), main, foot()));
+  return { adapter, theme, boot, banner, input, view, ...panels };
+}
+
+/** @param {HTMLElement} adapter @param {HTMLElement} theme */
+function masthead(adapter, theme) {
+  const sections = ['Overview', 'Focus', 'Edit', 'Kernel', 'Decode'];
+  return h(
+    'header',
+    { class: 'masthead' },
+    h('a', { class: 'wordmark', href: '#app' }, mark(), 'py-attn'),
+    h(
+      'nav',
+      { 'aria-label': 'Sections' },
+      sections.map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
+      h('a', { href: '#console' }, 'Python'),
+      h('a', { href: './bench.html' }, 'Bench'),
+    ),
+    h('div', { class: 'end' }, adapter, theme),
+  );
+}
+
+function hero() {
+  return h(
+    'div',
+    { class: 'hero' },
+    h('h1', null, 'Attention you can see, run and check'),
+    h(
+      'p',
+      null,
+      'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is compared with float64.',
+    ),
+  );
+}
+
+function foot() {
+  return h(
+    'footer',
+    { class: 'foot' },
+    h('span', null, 'Everything is computed in this tab; nothing is sent anywhere.'),
+    h('span', null, 'Model: all-MiniLM-L6-v2 (Apache-2.0). Python: Pyodide.'),
+  );
+}
+
+function mark() {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', '0 0 16 16');
+  svg.setAttribute('aria-hidden', 'true');
+  for (const [fillColor, d] of [
+    ['#fcc488', 'M1 1h4v4H1z'],
+    ['#f56b5c', 'M6 6h4v4H6z'],
+    ['#b73779', 'M1 6h4v4H1zM11 11h4v4h-4z'],
+    ['#721f81', 'M1 11h4v4H1zM6 11h4v4H6z'],
+  ]) {
+    const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+    path.setAttribute('d', d);
+    path.setAttribute('fill', fillColor);
+    svg.append(path);
+  }
+  return svg;
+}

@@ -1,0 +1,107 @@
+/** The elements of the panel with the large map. */
+
+import { h, ICONS, segmented } from '../dom.js';
+import { FORMATS } from '../heatmap/export.js';
+import { menu } from '../menu.js';
+import { iconButton, select } from './elements.js';
+import { MEANING } from './wording.js';
+
+/**
+ * @typedef {import('../types').Style} Style
+ *
+ * @typedef {object} Actions
+ * @property {(factor: number) => void} zoomBy
+ * @property {() => void} fit
+ * @property {(format: import('../heatmap/export.js').Format) => void} save
+ * @property {(patch: Partial<Style>) => void} setStyle
+ * @property {(name: string) => void} setColormap
+ */
+
+const FILES = {
+  png: { label: 'PNG picture', title: 'The map as it is on screen' },
+  svg: { label: 'SVG drawing', title: 'The map as it is on screen, with labels as text' },
+  json: { label: 'JSON weights', title: 'The weights on screen, with their tokens' },
+};
+const SHOWS = [
+  { value: 'weights', label: 'Weights', title: 'how much each query attends to each key' },
+  { value: 'gradient', label: 'Weight × gradient', title: 'how much each key contributes to the output of each query' },
+];
+const SCALES = [
+  { value: 'linear', label: 'linear' },
+  { value: 'sqrt', label: '√', title: 'square root: small weights are easier to see' },
+  { value: 'log', label: 'log', title: 'logarithm over four decades' },
+];
+const POOLS = [
+  { value: 'max', label: 'max', title: 'the largest of the weights that share a pixel' },
+  { value: 'mean', label: 'mean', title: 'the mean of the weights that share a pixel' },
+];
+const COLORMAPS = ['rocket', 'magma', 'viridis'];
+
+/** @param {Style} style chosen at first @param {Actions} actions */
+export function buildFocus(style, actions) {
+  const title = h('h2', null, 'Focus');
+  const subtitle = h('p', null, ' ');
+  const box = h('div', { class: 'heatmap-box' });
+  const inspector = h('p', { class: 'inspector' }, ' ');
+  const meaning = h('p', { class: 'muted small' }, MEANING.weights);
+  const sampling = h('p', { class: 'muted small', hidden: true });
+  const { what, scale, pooling, colors } = choices(style, actions);
+  const { legend, strip, ticks } = legendFigure();
+  const parts = [
+    h('header', null, h('div', null, title, subtitle), toolbar(actions)),
+    h('div', { class: 'focus-what' }, what, meaning),
+    box,
+    inspector,
+    h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
+    sampling,
+    usage(),
+  ];
+  return { parts, title, subtitle, what, meaning, box, inspector, legend, strip, ticks, scale, pooling, sampling };
+}
+
+/** @param {Actions} actions */
+function toolbar({ zoomBy, fit, save }) {
+  return h(
+    'div',
+    { class: 'tools', role: 'toolbar', 'aria-label': 'Zoom and save' },
+    iconButton('Zoom out', ICONS.minus, () => zoomBy(1 / 1.6)),
+    iconButton('Zoom in', ICONS.plus, () => zoomBy(1.6)),
+    iconButton('Show the whole map', ICONS.fit, fit),
+    menu(
+      'Save what is shown',
+      ICONS.save,
+      FORMATS.map((format) => ({ ...FILES[format], act: () => save(format) })),
+    ),
+  );
+}
+
+/** What the map shows, and how it is coloured. @param {Style} style @param {Actions} actions */
+function choices(style, { setStyle, setColormap }) {
+  const set = (/** @type {keyof Style} */ name) => (/** @type {any} */ value) => setStyle({ [name]: value });
+  const what = segmented('What the map shows', SHOWS, style.show ?? 'weights', set('show'));
+  const scale = segmented('Colour scale', SCALES, style.scale, set('scale'));
+  const pooling = segmented('How weights that share a pixel are combined', POOLS, style.pool, set('pool'));
+  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), '', setColormap);
+  colors.className = 'input compact';
+  return { what, scale, pooling, colors };
+}
+
+function legendFigure() {
+  const strip = h('canvas', { class: 'legend-strip', width: 256, height: 1 });
+  const ticks = h('div', { class: 'legend-ticks' });
+  return { legend: h('figure', { class: 'legend', 'aria-label': 'Colour legend: weight from 0 to 1' }, strip, ticks), strip, ticks };
+}
+
+function usage() {
+  return h(
+    'p',
+    { class: 'muted small' },
+    'Rows are queries, columns are keys. Arrow keys move the cursor. Once the map is clicked, ',
+    h('kbd', null, '+'),
+    ' ',
+    h('kbd', null, '−'),
+    ' ',
+    h('kbd', null, '0'),
+    ' or the wheel zoom it, and dragging pans.',
+  );
+}

@@ -1,0 +1,83 @@
+/** What the panels say about a source, its maps and how they were computed. */
+
+import { formatCount, formatWeight } from '../format.js';
+
+/**
+ * @typedef {import('../types').SourceInfo} SourceInfo
+ * @typedef {import('../types').Show} Show
+ */
+
+/** What the large map shows, in a sentence. */
+export const MEANING = {
+  weights: 'How much each query attends to each key.',
+  gradient:
+    'Weight × the gradient of ½‖out‖² with respect to it, over ‖out‖²: each key’s share of the output. Negative shares work against it.',
+};
+
+/** @param {SourceInfo} source */
+export function describeMaps({ layers, heads, length }) {
+  const what = layers === 1 ? '1 layer' : `${layers} layers`;
+  return `${what} × ${heads === 1 ? '1 head' : `${heads} heads`}, each ${formatCount(length)} × ${formatCount(length)} weights.`;
+}
+
+/** How the maps were computed. @param {SourceInfo} source @param {{ software: boolean } | null} info */
+export function describeEngine({ kind, engine }, info) {
+  if (kind === 'weights') return 'shown as they were given';
+  if (engine !== 'webgpu') return 'computed by the numpy reference';
+  return info?.software ? 'computed by WGSL on a software adapter' : 'computed by WGSL on the GPU';
+}
+
+/** What a row of the large map is. @param {SourceInfo} source @param {Show} [show] */
+export function describeRows(source, show) {
+  const { length, edited = [] } = source;
+  const mods = edited.length ? ` Your ${edited.join(' and ')} ${edited.length > 1 ? 'are' : 'is'} applied.` : '';
+  if (show === 'gradient') {
+    return `Every row shows where one query’s output comes from: the shares of ${formatCount(length)} keys, which sum to 1.${mods}`;
+  }
+  return `Every row is one query’s softmax over ${formatCount(length)} keys, ${originOfRows(source)}.${mods}`;
+}
+
+/** @param {SourceInfo} source */
+function originOfRows({ kind, engine }) {
+  if (kind === 'weights') return 'as it was given';
+  return engine === 'webgpu' ? 'recomputed from Q, K and the row’s LSE' : 'computed by the numpy reference';
+}
+
+/** The shape of a layer's attention call. @param {SourceInfo} source */
+export function describeShape({ heads, kvHeads, length, headDim, edited = [] }) {
+  const count = heads === kvHeads ? `${heads} heads` : `${heads} heads over ${kvHeads}`;
+  const mods = edited.length ? `, with your ${edited.join(' and ')}` : '';
+  return `${count}, ${formatCount(length)} × ${formatCount(length)}, head dim ${headDim}, float32${mods}`;
+}
+
+/** What the links of a row leave out. @param {import('../types').Row} row @param {boolean} shares */
+export function describeRest({ links, weights }, shares) {
+  if (!links.length) return 'Everything in this row is masked: its weights are all zero.';
+  const others = weights.reduce((count, weight) => count + Number(weight !== 0), 0) - links.length;
+  if (others <= 0) return 'The row has no other nonzero weights.';
+  const sum = links.reduce((total, { weight }) => total + weight, 0);
+  return `Together ${(100 * sum).toFixed(1)} % of the ${shares ? 'output' : 'row'}; the rest is spread over ${others} more keys.`;
+}
+
+/** The strongest links of a row for screen readers. @param {import('../types').Row} row @param {string[]} tokens @param {boolean} shares */
+export function describeLinks({ query, links }, tokens, shares) {
+  const strongest = links.slice(0, 3).map(({ key, weight }) => `${tokens[key]} ${formatWeight(weight)}`);
+  return `${tokens[query]} ${relation(shares)} ${strongest.join(', ')}`;
+}
+
+/** Between a query and its keys. @param {boolean} shares */
+export function relation(shares) {
+  return shares ? 'gets its output from' : 'attends to';
+}
+
+/** How caches are compared. @param {import('../types').CacheStep} step @param {number} head @param {SourceInfo | null} source */
+export function describeComparison({ time, clock }, head, source) {
+  const times = !time
+    ? 'Without WebGPU numpy computes the same, and there is no time worth showing.'
+    : clock === 'gpu'
+      ? 'Times by GPU timestamps.'
+      : 'Times by wall clock.';
+  const stored =
+    source?.kind === 'sample' ? ' The sample was stored as float16, so a float16 cache loses nothing.' : '';
+  return `The strip below each cache shows the weights of head ${head + 1}, and below them their differences from the float32 cache (blue: smaller). ${times}${stored}`;
+}

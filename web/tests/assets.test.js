@@ -1,0 +1,106 @@
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { createAssets } from '../src/assets.js';
+
+const content = new TextEncoder().encode('weights');
+const sha256 = new Uint8Array(await crypto.subtle.digest('SHA-256', content)).reduce((text, byte) => text + byte.toString(16).padStart(2, '0'), '');
+const BASE = 'https://example.org/some/where/';
+const FILE = `${BASE}models/a.bin?sha256=${sha256.slice(0, 16)}`;
+
+/** @type {Map<string, () => Response>} */
+let answers;
+/** @type {string[]} */
+let asked;
+/** @type {Map<string, Response>} */
+let kept;
+
+/** The page's cache, in memory. */
+const cache = {
+  match: async (/** @type {URL} */ url) => kept.get(url.href)?.clone(),
+  put: async (/** @type {URL} */ url, /** @type {Response} */ response) => void kept.set(url.href, response),
+  delete: async (/** @type {URL} */ url) => {
+    for (const href of kept.keys()) if (href.split('?')[0] === url.href.split('?')[0]) kept.delete(href);
+  },
+};
+
+/** @param {object} [changes] of the entry */
+function manifest(changes) {
+  const entry = { path: 'models/a.bin', bytes: content.length, sha256, ...changes };
+  return () => Response.json({ version: '1', assets: { a: entry } });
+}
+
+beforeEach(() => {
+  kept = new Map();
+  asked = [];
+  answers = new Map([
+    [`${BASE}manifest.json`, manifest()],
+    [FILE, () => new Response(content)],
+  ]);
+  vi.stubGlobal('caches', { open: async () => cache });
+  vi.stubGlobal('fetch', async (/** @type {URL} */ url) => {
+    asked.push(url.href);
+    const answer = answers.get(url.href);
+    if (!answer) throw new TypeError('refused');
+    return answer();
+  });
+});
+
+describe('createAssets', () => {
+  it('asks for a file under the site’s folder, with its hash in the address', async () => {
+    const bytes = await createAssets(BASE).fetch('a');
+    expect(new Uint8Array(bytes)).toEqual(content);
+    expect(asked).toEqual([`${BASE}manifest.json`, FILE]);
+  });
+
+  it('reads the manifest once, and a file from the cache the second time', async () => {
+    const assets = createAssets(BASE);
+    await assets.fetch('a');
+    await vi.waitFor(() => expect([...kept.keys()]).toEqual([FILE]));
+    const onProgress = vi.fn();
+    await assets.fetch('a', { onProgress });
+    expect(asked).toHaveLength(2);
+    expect(onProgress).toHaveBeenCalledExactlyOnceWith(content.length, content.length);
+  });
+
+  it('keeps only the latest version of a file', async () => {
+    kept.set(`${BASE}models/a.bin?sha256=old`, new Response('old'));
+    await createAssets(BASE).fetch('a');
+    await vi.waitFor(() => expect([...kept.keys()]).toEqual([FILE]));
+  });
+
+  it('works where the browser has no cache', async () => {
+    vi.stubGlobal('caches', { open: async () => Promise.reject(new Error('forbidden')) });
+    expect((await createAssets(BASE).fetch('a')).byteLength).toBe(content.length);
+  });
+
+  it.each([
+    ['an unknown name', 'b', {}, 'lists no asset named b'],
+    ['a file that is longer', 'a', { bytes: 3 }, 'more than the expected 3 bytes'],
+    ['a file that is shorter', 'a', { bytes: 99 }, 'ended after 7 of 99 bytes'],
+  ])('tells of %s', async (_, name, changes, message) => {
+    answers.set(`${BASE}manifest.json`, manifest(changes));
+    await expect(createAssets(BASE).fetch(name)).rejects.toMatchObject({ name: 'AssetError', message: expect.stringContaining(message) });
+  });
+
+  it('tells of another content, of an HTTP error and of no connection', async () => {
+    const assets = createAssets(BASE);
+    answers.set(FILE, () => new Response('another'));
+    await expect(assets.fetch('a')).rejects.toThrow(`expected ${sha256}`);
+    answers.set(FILE, () => new Response('', { status: 404, statusText: 'Not Found' }));
+    await expect(assets.fetch('a')).rejects.toThrow('answered 404 Not Found for /some/where/models/a.bin');
+    answers.delete(FILE);
+    await expect(assets.fetch('a')).rejects.toThrow('no connection to example.org (refused)');
+  });
+
+  it('asks for the manifest again after a failure', async () => {
+    const assets = createAssets(BASE);
+    answers.set(`${BASE}manifest.json`, () => new Response('<html>'));
+    await expect(assets.manifest()).rejects.toThrow('is not a manifest of this site');
+    answers.set(`${BASE}manifest.json`, manifest());
+    expect((await assets.manifest()).version).toBe('1');
+  });
+
+  it('does not begin a download that was cancelled', async () => {
+    await expect(createAssets(BASE).fetch('a', { signal: AbortSignal.abort() })).rejects.toMatchObject({ name: 'AbortError' });
+    expect(asked).toHaveLength(1);
+  });
+});

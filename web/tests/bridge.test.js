@@ -1,0 +1,89 @@
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { createDevice } from '../src/embed/devices.js';
+
+for (const name of ['GPUBufferUsage', 'GPUShaderStage', 'GPUMapMode']) {
+  vi.stubGlobal(name, new Proxy({}, { get: () => 1 }));
+}
+
+/** @type {any} the adapter that the browser has */
+let adapter;
+/** @type {any} the device that the adapter gives */
+let device;
+
+beforeEach(() => {
+  device = {
+    features: new Set(['subgroups']),
+    lost: new Promise(() => {}),
+    queue: { submit: vi.fn(), writeBuffer: vi.fn(), onSubmittedWorkDone: async () => {} },
+    addEventListener: () => {},
+    pushErrorScope: () => {},
+    popErrorScope: async () => null,
+    createBindGroupLayout: () => ({}),
+    createBuffer: vi.fn(({ label, size }) => ({ label, size, destroy: vi.fn() })),
+    destroy: vi.fn(),
+  };
+  adapter = {
+    info: { vendor: 'v', architecture: 'a', description: 'd', isFallbackAdapter: true, subgroupMinSize: 4, subgroupMaxSize: 8 },
+    features: device.features,
+    limits: { maxBufferSize: 1 << 30, notAskedFor: 1 },
+    requestDevice: vi.fn(async () => device),
+  };
+  vi.stubGlobal('isSecureContext', true);
+  vi.stubGlobal('navigator', { gpu: { requestAdapter: async () => adapter } });
+});
+
+/** Runs commands of a Python elsewhere, as embed/link.js does; resolves with the answer to each id. @param {any[]} commands */
+async function run(commands) {
+  /** @type {Map<number, any>} */
+  const answers = new Map();
+  createDevice(() => {}).run(commands, (id, result, error) => answers.set(id, error ?? result));
+  await vi.waitFor(() => expect(answers.size).toBe(commands.filter(({ id }) => id !== undefined).length));
+  return answers;
+}
+
+const describeIt = { op: 'request_device', args: [], id: 1 };
+
+describe('a device for a Python elsewhere', () => {
+  it('describes its adapter, and asks for its limits and features', async () => {
+    const info = (await run([describeIt])).get(1);
+    expect(info).toMatchObject({ vendor: 'v', software: true, features: ['subgroups'], subgroup_min_size: 4, matrix_configs: [] });
+    const [{ requiredFeatures, requiredLimits }] = adapter.requestDevice.mock.calls[0];
+    expect(requiredFeatures).toEqual(['subgroups']);
+    expect(requiredLimits).toMatchObject({ maxBufferSize: 1 << 30 });
+    expect(requiredLimits).not.toHaveProperty('notAskedFor');
+  });
+
+  it('keeps buffers under the handles that Python chose', async () => {
+    const bytes = Uint8Array.of(1, 2, 3, 4);
+    await run([
+      { op: 'create_buffer', args: [77, 4, 'query'] },
+      { op: 'write_buffer', args: [77, 0, bytes] },
+      { op: 'destroy_buffer', args: [77] },
+      describeIt,
+    ]);
+    const [[buffer, offset, written]] = device.queue.writeBuffer.mock.calls;
+    expect([buffer.label, buffer.size, offset, written]).toEqual(['query', 4, 0, bytes]);
+    expect(buffer.destroy).toHaveBeenCalledTimes(1);
+  });
+
+  it('answers with what went wrong, and reports at the next synchronize what nobody waits for', async () => {
+    const answers = await run([
+      { op: 'write_buffer', args: [5, 0, new Uint8Array(4)] },
+      { op: 'create_program', args: [1, Uint32Array.from([9, 0, 0, 1, 1, 1, 0])], id: 2 },
+      { op: 'no_such_thing', args: [], id: 3 },
+      { op: 'synchronize', args: [], id: 4 },
+    ]);
+    expect(answers.get(2)).toBe('no pipeline 9');
+    expect(answers.get(3)).toContain('the page knows no operation no_such_thing');
+    expect(answers.get(4)).toEqual([{ kind: 'internal', label: 'write_buffer', message: 'no buffer 5', line: 0 }]);
+  });
+
+  it.each([
+    ['an insecure page', () => vi.stubGlobal('isSecureContext', false), 'WebGPU needs a secure page'],
+    ['a browser without WebGPU', () => vi.stubGlobal('navigator', {}), 'This browser offers no WebGPU'],
+    ['a machine without an adapter', () => (adapter = null), 'no graphics adapter was found'],
+  ])('says why there is none in %s', async (_, change, reason) => {
+    change();
+    expect((await run([describeIt])).get(1)).toContain(reason);
+  });
+});

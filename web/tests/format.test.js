@@ -1,0 +1,84 @@
+import { describe, expect, it } from 'vitest';
+import { formatFigure, formatFlops, formatRate, formatShare } from '../src/bench/figures.js';
+import {
+  formatBytes,
+  formatCount,
+  formatError,
+  formatRange,
+  formatTime,
+  formatToken,
+  formatWeight,
+  shortError,
+} from '../src/format.js';
+
+describe('figures of the page', () => {
+  it.each([
+    [0, '0 B'],
+    [999, '999 B'],
+    [1000, '1 kB'],
+    [1_500_000, '1.5 MB'],
+    [90_868_376, '91 MB'],
+  ])('formats %d bytes as %s', (bytes, text) => expect(formatBytes(bytes)).toBe(text));
+
+  it.each([
+    [0.4, '< 1 µs'],
+    [1.26, '1.3 µs'],
+    [42.4, '42 µs'],
+    [1234, '1.23 ms'],
+    [12_345, '12.3 ms'],
+    [123_456, '123 ms'],
+    [2_500_000, '2.50 s'],
+  ])('formats %d µs as %s', (us, text) => expect(formatTime(us)).toBe(text));
+
+  it.each([
+    [1.2, 4.7, '1.2–4.7 µs'],
+    [500, 1500, '0.5–1.5 ms'],
+    [20_000, 30_000, '20–30 ms'],
+    [1e6, 2e6, '1.0–2.0 s'],
+  ])('formats %d to %d µs as %s, in one unit', (low, high, text) => expect(formatRange(low, high)).toBe(text));
+
+  it.each([
+    [0, '0'],
+    [0.25, '0.2500'],
+    [-0.03, '-0.0300'],
+    [0.000012, '1.2e-5'],
+    [-0.000012, '-1.2e-5'],
+  ])('formats the weight %d as %s', (weight, text) => expect(formatWeight(weight)).toBe(text));
+
+  it('formats errors, counts and tokens', () => {
+    expect(formatError(0)).toBe('0');
+    expect(formatError(1.23e-7)).toBe('1.2e-7');
+    expect(formatCount(1_234_567)).toBe('1,234,567');
+    expect(formatToken('')).toBe('∅');
+    expect(formatToken('a b\n')).toBe('a␣b␣');
+  });
+
+  it('takes from a traceback what happened', () => {
+    const traceback = 'Traceback (most recent call last):\n  File "x.py"\npy_attn.errors.ShaderError: line 3: no\n';
+    expect(shortError(new Error(traceback))).toBe('line 3: no');
+    expect(shortError('ValueError: heads must be positive')).toBe('heads must be positive');
+    expect(shortError('plain words')).toBe('plain words');
+  });
+});
+
+describe('figures of the bench', () => {
+  it.each([
+    [1234.5, '1,235'],
+    [123.45, '123'],
+    [12.345, '12.3'],
+    [1.2345, '1.23'],
+    [0.0123, '0.01'],
+    [0.00123, '0.0012'],
+  ])('formats %d as %s', (value, text) => expect(formatFigure(value)).toBe(text));
+
+  it('chooses the unit of a rate', () => {
+    expect(formatFlops(0.05)).toBe('50.0 GFLOP/s');
+    expect(formatFlops(44.9)).toBe('44.9 TFLOP/s');
+    expect(formatRate(4240, /** @type {any} */ ({ bytes: 1 }))).toBe('4,240 GB/s');
+    expect(formatRate(4.24, /** @type {any} */ ({ bytes: null }))).toBe('4.24 TFLOP/s');
+  });
+
+  it('formats shares, and nothing where there is none', () => {
+    expect([formatShare(0.734), formatShare(0.0123), formatShare(null), formatShare(undefined)]).toEqual(['73%', '1.2%', '', '']);
+  });
+});

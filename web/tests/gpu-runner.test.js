@@ -1,0 +1,55 @@
+import { describe, expect, it } from 'vitest';
+import { Runner } from '../src/gpu/runner.js';
+
+/** Devices and their parts that only write down what they are asked. */
+function recording() {
+  /** @type {any[]} */
+  const log = [];
+  const pass = {
+    setPipeline: (/** @type {any} */ pipeline) => log.push(['pipeline', pipeline]),
+    setBindGroup: (/** @type {number} */ index, /** @type {any} */ group) => log.push(['group', index, group]),
+    dispatchWorkgroups: (/** @type {number[]} */ ...grid) => log.push(['dispatch', ...grid]),
+    end: () => log.push(['end']),
+  };
+  const device = {
+    features: new Set(),
+    queue: { onSubmittedWorkDone: async () => {} },
+    createCommandEncoder: () => ({ beginComputePass: () => pass }),
+  };
+  const errors = { guarded: (/** @type {string} */ label, /** @type {any} */ _, /** @type {() => void} */ work) => [log.push(['guarded', label]), work()] };
+  const queue = { submit: () => log.push(['submit']) };
+  const bindings = {
+    storage: (/** @type {any} */ { label }, /** @type {Uint32Array} */ words) => `${label}: ${words}`,
+    params: (/** @type {number} */ offset, /** @type {number} */ size) => `params ${offset} ${size}`,
+  };
+  const runner = new Runner(.../** @type {[any, any, any, any]} */ ([device, errors, queue, bindings]));
+  return { log, runner };
+}
+
+const pipelines = new Map([1, 2].map((handle) => [handle, /** @type {any} */ ({ pipeline: `p${handle}`, label: `kernel ${handle}` })]));
+const words = Uint32Array.from([1, 0, 16, 4, 1, 1, 1, 9, 0, 64, 2, 256, 32, 2, 3, 1, 0]);
+const first = [['pipeline', 'p1'], ['group', 0, 'kernel 1: 9,0,64'], ['group', 1, 'params 0 16'], ['dispatch', 4, 1, 1]];
+const second = [['pipeline', 'p2'], ['group', 0, 'kernel 2: '], ['group', 1, 'params 256 32'], ['dispatch', 2, 3, 1]];
+
+describe('Runner', () => {
+  it('encodes all dispatches of a program in one pass, in their order', () => {
+    const { log, runner } = recording();
+    runner.run(runner.decode(words, pipelines));
+    expect(log).toEqual([['guarded', 'kernel 1'], ...first, ...second, ['end'], ['submit']]);
+  });
+
+  it('times every dispatch by itself, or all together', async () => {
+    for (const [together, count] of /** @type {const} */ ([[false, 2], [true, 1]])) {
+      const { log, runner } = recording();
+      const timings = await runner.time(runner.decode(words, pipelines), together);
+      expect(timings).toHaveLength(count);
+      for (const [gpu, wall] of timings) expect([gpu, wall >= 0]).toEqual([null, true]);
+      expect(log.filter(([what]) => what === 'submit')).toHaveLength(count);
+    }
+  });
+
+  it('names a pipeline that it does not know', () => {
+    const { runner } = recording();
+    expect(() => runner.decode(Uint32Array.from([5, 0, 0, 1, 1, 1, 0]), pipelines)).toThrow('no pipeline 5');
+  });
+});
