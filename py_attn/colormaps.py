@@ -69,16 +69,21 @@ def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0)
 
 
 def paint(values: npt.ArrayLike, colormap: str, scale: str = "linear", maximum: float = 1.0) -> Pixels:
-    """Colour an array of weights: shape [..., 4], RGBA."""
-    index = np.rint(position(values, scale, maximum) * 255).astype(np.intp)
-    return table(colormap)[index]
+    """Colour an array of weights: shape [..., 4], RGBA; NaN is transparent."""
+    at = position(values, scale, maximum)
+    return _without_nan(table(colormap)[np.rint(np.nan_to_num(at) * 255).astype(np.intp)], at)
 
 
 def paint_signed(values: npt.ArrayLike, colormap: str, scale: str = "linear") -> Pixels:
-    """Colour values from -1 to 1 by :func:`signed_table`: shape [..., 4], RGBA."""
-    index = np.rint(position(np.abs(values), scale) * 255).astype(np.intp)
-    colors: Pixels = signed_table(colormap)[255 + np.where(np.signbit(values), -index, index)]
-    return colors
+    """Colour values from -1 to 1 by :func:`signed_table`: shape [..., 4], RGBA; NaN is transparent."""
+    at = position(np.abs(values), scale)
+    index = np.rint(np.nan_to_num(at) * 255).astype(np.intp)
+    return _without_nan(signed_table(colormap)[255 + np.where(np.signbit(values), -index, index)], at)
+
+
+def _without_nan(colors: Pixels, at: Array) -> Pixels:
+    shown: Pixels = np.where(np.isnan(at)[..., None], np.uint8(0), colors)
+    return shown
 
 
 def legend(colormap: str, scale: str, *, signed: bool = False) -> dict[str, object]:

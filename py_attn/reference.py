@@ -76,7 +76,7 @@ def attention(
     )
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     p, lse = softmax(s, _row_sinks(sinks, compute_dtype))
-    out = p @ np.repeat(v, problem.group, axis=1)
+    out = _sum_of_seen(p, np.isneginf(s), np.repeat(v, problem.group, axis=1))
     out = out.transpose(0, 2, 1, 3) if swap else out
     return (out, lse) if return_lse else out
 
@@ -168,8 +168,8 @@ def attention_backward(
     dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
     row_sinks = _row_sinks(sinks, compute_dtype)
     if out is None or lse is None:
-        p, row_lse = softmax(s, row_sinks)
-        delta = (p * dp).sum(axis=-1)
+        p = softmax(s, row_sinks)[0]
+        delta = np.where(np.isneginf(s), 0, p * dp).sum(axis=-1)
     else:
         row_lse = np.asarray(lse).astype(compute_dtype)
         p = np.exp(s - np.where(np.isneginf(row_lse), 0, row_lse)[..., None])
@@ -185,16 +185,23 @@ def attention_backward(
         ds = ds * np.where(np.isfinite(slope), slope, 0).astype(q.dtype)
     if m.softcap:
         ds = ds * (1 - (capped / q.dtype.type(m.softcap)) ** 2)
-    ds = ds * q.dtype.type(m.scale)
+    hidden = np.isneginf(s)
+    p, ds = (
+        np.where(hidden, 0, p).astype(q.dtype),
+        np.where(hidden, 0, ds * q.dtype.type(m.scale)).astype(q.dtype),
+    )
+    behind = hidden.swapaxes(-1, -2)
     grouped = (problem.batch, problem.kv_heads, problem.group)
-    d_query = ds @ np.repeat(k, problem.group, axis=1)
-    d_key = (ds.swapaxes(-1, -2) @ q).reshape(*grouped, *k.shape[2:]).sum(axis=2)
-    d_value = (p.swapaxes(-1, -2) @ d_out).reshape(*grouped, *v.shape[2:]).sum(axis=2)
+    d_query = _sum_of_seen(ds, hidden, np.repeat(k, problem.group, axis=1))
+    d_key = _sum_of_seen(ds.swapaxes(-1, -2), behind, q).reshape(*grouped, *k.shape[2:]).sum(axis=2)
+    d_value = _sum_of_seen(p.swapaxes(-1, -2), behind, d_out).reshape(*grouped, *v.shape[2:]).sum(axis=2)
     if swap:
         d_query, d_key, d_value = (x.swapaxes(1, 2) for x in (d_query, d_key, d_value))
     if row_sinks is None:
         return d_query, d_key, d_value
-    share = np.exp(row_sinks[..., 0] - np.where(np.isneginf(row_lse), 0, row_lse))
+    # What a key with the sink's score would get.
+    with_sink = np.concatenate([s, np.broadcast_to(row_sinks, (*s.shape[:-1], 1)).astype(s.dtype)], axis=-1)
+    share = softmax(with_sink)[0][..., -1]
     return d_query, d_key, d_value, -(share * delta).sum(axis=(0, 2))
 
 
@@ -414,7 +421,7 @@ def scores(
         if mask.dtype == np.bool_:
             hidden = hidden | ~mask
         else:
-            s = s + mask.astype(query.dtype)
+            s, hidden = s + mask.astype(query.dtype), hidden | np.isneginf(mask)
     masked: Array = np.where(hidden, query.dtype.type(-np.inf), s)
     return masked
 
@@ -433,7 +440,9 @@ def _indices(problem: Problem) -> tuple[Array, Array, Array, Array]:
 
 
 def softmax(s: Array, sinks: Array | None = None) -> tuple[Array, Array]:
-    """Row-wise softmax and log-sum-exp; a row of -inf gives zeros and -inf.
+    """Row-wise softmax and log-sum-exp; a row of -inf gives zeros and -inf, NaN makes its whole row NaN.
+
+    A score of -inf is hidden: its weight is zero, whatever else the row holds.
 
     ``sinks`` [Hq, 1, 1] take part in every row of their head, and their probabilities are left out.
     """
@@ -447,7 +456,19 @@ def softmax(s: Array, sinks: Array | None = None) -> tuple[Array, Array]:
         total = total + np.exp(sinks - shift)
     with np.errstate(divide="ignore"):
         lse = (top + np.log(total))[..., 0]
-    return e / np.where(total == 0, 1, total), lse
+    weights: Array = np.where(np.isneginf(s), 0, e / np.where(total == 0, 1, total)).astype(s.dtype)
+    return weights, lse
+
+
+def _sum_of_seen(weights: Array, hidden: npt.NDArray[np.bool_], x: Array) -> Array:
+    """``weights @ x``, to which hidden positions contribute nothing, whatever ``x`` holds there."""
+    finite = np.isfinite(x)
+    result: Array = weights @ np.where(finite, x, 0).astype(x.dtype)
+    others = np.where(finite, 0, x).astype(x.dtype)
+    for j in np.flatnonzero(~finite.all(axis=(0, 1, 3))):
+        part = weights[..., j, None] * others[..., j, None, :]
+        result = result + np.where(hidden[..., j, None], 0, part).astype(x.dtype)
+    return result
 
 
 def _row_sinks(sinks: npt.ArrayLike | None, dtype: npt.DTypeLike) -> Array | None:

@@ -15,6 +15,8 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _LOGIC = {"and": "&", "or": "|", "xor": "!="}
 _BITS = {"and": "&", "or": "|", "xor": "^"}
+# Those that lib/mods.wgsl defines, so that NaN stays NaN.
+_NAN_KEEPING = ("exp", "log", "sqrt", "pow", "min", "max")
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 
 
@@ -133,6 +135,8 @@ def _expression(node: Traced, args: list[str]) -> str:
         return f"{op}_{node.kind}({args[0]}, {args[1]})"
     if op == "tanh":
         return f"accurate_tanh({args[0]})"
+    if kind == "f32" and op in _NAN_KEEPING:
+        return f"{op}_f32({', '.join(args)})"
     return f"{op}({', '.join(args)})"
 
 

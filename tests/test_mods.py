@@ -20,6 +20,9 @@ PLACE = ("b", "h", "q_idx", "kv_idx")
 KINDS = {"f32": float, "i32": (int, np.integer), "bool": (bool, np.bool_)}
 
 
+MATHS = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "pow": math.pow, "min": min, "max": max}
+
+
 def wgsl_value(text, name, place, tables=(), **first):
     """What function ``name`` in ``text`` returns, worked out in float64."""
     body = re.search(rf"fn {name}\([^)]*\) -> \w+ \{{\n(.*?)\n\}}", text, re.DOTALL)[1]
@@ -31,12 +34,8 @@ def wgsl_value(text, name, place, tables=(), **first):
         "true": True,
         "false": False,
         "abs": abs,
-        "min": min,
-        "max": max,
-        "exp": math.exp,
-        "log": math.log,
-        "sqrt": math.sqrt,
-        "pow": math.pow,
+        **MATHS,
+        **{f"{name}_f32": value for name, value in MATHS.items()},
         "accurate_tanh": math.tanh,
         "select": lambda no, yes, condition: yes if condition else no,
         "clamp": lambda x, low, high: min(max(x, low), high),
@@ -225,7 +224,7 @@ def test_shared_parts_are_computed_once():
         return score * distance + distance
 
     text = trace_score_mod(mod, [])
-    assert text.count("exp(") == 1
+    assert text.count("exp_f32(") == 1
     assert text.startswith("fn score_mod(score: f32, b: i32, h: i32, q_idx: i32, kv_idx: i32) -> f32 {")
 
 

@@ -364,3 +364,63 @@ def test_a_ring_with_sink_tokens_by_hand(total, capacity, kept, queries, window)
         seen = [j for j in held if j <= position and (window is None or j < kept or j >= position - window)]
         expected = attention(query[:, :, i : i + 1], key[:, :, seen], value[:, :, seen])
         np.testing.assert_allclose(out[:, :, i : i + 1], expected, **TIGHT)
+
+
+# Far from zero, and NaN
+
+
+@pytest.mark.parametrize("low", [-1e9, float(np.finfo(np.float32).min)])
+def test_a_row_of_equal_low_entries_attends_as_without_them(low):
+    query, key, _ = qkv(heads=2)
+    mask = np.full((5, 9), low)
+    np.testing.assert_allclose(
+        attention_weights(query, key, mask=mask).sum(-1), np.ones((2, 2, 5)), rtol=0, atol=1e-6
+    )
+    # In float32 nothing is left of the scores.
+    weights = attention_weights(query, key, mask=mask.astype(np.float32), compute_dtype=np.float32)
+    np.testing.assert_allclose(weights, np.full_like(weights, 1 / 9), rtol=1e-6)
+
+
+def test_entries_near_the_ends_of_float32_stay_apart():
+    query, key, _ = qkv(batch=1, heads=1, kv_heads=1, queries=1, keys=3)
+    for mask, wanted in (([-3e38, -1.5e38, -3e38], [0, 1, 0]), ([3e38, 0, -np.inf], [1, 0, 0])):
+        weights = attention_weights(query, key, mask=np.array([mask], np.float32), compute_dtype=np.float32)
+        np.testing.assert_array_equal(weights[0, 0, 0], wanted)
+
+
+@pytest.mark.parametrize("where", ["query", "key", "mask"])
+def test_nan_reaches_the_rows_that_see_it(where):
+    query, key, value = qkv(batch=1, heads=1, kv_heads=1)
+    mask = np.zeros((5, 9))
+    mask[0, 2] = -np.inf
+    if where == "mask":
+        mask[3, 2] = np.nan
+    else:
+        {"query": query, "key": key}[where][0, 0, 2, 1] = np.nan
+    rows = {"query": [2], "key": [1, 2, 3, 4], "mask": [3]}[where]
+    wanted = np.isin(np.arange(5), rows)
+    out, lse = attention(query, key, value, mask=mask, return_lse=True)
+    np.testing.assert_array_equal(np.isnan(lse[0, 0]), wanted)
+    np.testing.assert_array_equal(np.isnan(out[0, 0]).all(-1), wanted)
+    weights = attention_weights(query, key, mask=mask)[0, 0]
+    np.testing.assert_array_equal(np.isnan(weights).any(-1), wanted)
+    assert weights[0, 2] == 0
+    d_query, _, d_value = pa.reference.attention_backward(np.ones_like(out), query, key, value, mask=mask)
+    np.testing.assert_array_equal(np.isnan(d_query[0, 0]).any(-1), wanted)
+    assert np.isnan(d_value).any()
+
+
+@pytest.mark.parametrize("behind", [np.nan, np.inf])
+def test_what_lies_behind_the_keys_reaches_nothing(behind):
+    query, key, value = qkv(batch=1)
+    out, lse = attention(query, key, value, kv_lengths=[6], return_lse=True)
+    gradients = pa.reference.attention_backward(np.ones_like(out), query, key, value, kv_lengths=[6])
+    key[:, :, 6:] = value[:, :, 6:] = behind
+    with np.errstate(invalid="ignore"):
+        again, lse_again = attention(query, key, value, kv_lengths=[6], return_lse=True)
+        others = pa.reference.attention_backward(np.ones_like(out), query, key, value, kv_lengths=[6])
+    np.testing.assert_array_equal(out, again)
+    np.testing.assert_array_equal(lse, lse_again)
+    for one, other in zip(gradients, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (others[1][:, :, 6:] == 0).all()

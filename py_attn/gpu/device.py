@@ -15,7 +15,7 @@ from py_attn.gpu import binding
 from py_attn.gpu.binding import BoundBuffer
 from py_attn.gpu.bridge import AdapterInfo, Bridge, DeviceBridge, Progress
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
-from py_attn.gpu.kernel import Plan, PlanCache
+from py_attn.gpu.kernel import NewTensor, Plan, PlanCache
 from py_attn.gpu.memory import Memory
 from py_attn.gpu.program import Program
 from py_attn.gpu.queue import Queue
@@ -216,7 +216,7 @@ class Device:
         for constant in plan.constants:
             tensors[constant.name] = self.cached(constant.key, constant.make)
         for new in plan.makes:
-            tensors[new.name] = self.empty(new.shape, new.dtype, pitch=new.pitch)
+            tensors[new.name] = self._make(new)
         limits = self.info.limits
         for number, launch in enumerate(plan.launches):
             buffers = [binding.bind(tensors[name], name, limits) for name in launch.tensors]
@@ -224,6 +224,15 @@ class Device:
                 launch.shader, launch.params, buffers, launch.workgroups, run, is_main=number == plan.main
             )
         return tensors
+
+    def _make(self, new: NewTensor) -> Tensor:
+        if new.row_parts is None:
+            return self.empty(new.shape, new.dtype, pitch=new.pitch)
+        # Room for each row's maximum and sum too, which the caller does not see.
+        whole = self.empty((3, *new.shape), new.dtype)
+        whole._storage.row_parts = new.row_parts
+        first: Tensor = whole[0]
+        return first
 
     def dispatch(
         self,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from py_attn.gpu.binding import Limits, bind, check_buffer_count, grid
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader, render
-from py_attn.gpu.tensor import Tensor
+from py_attn.gpu.tensor import RowParts, Tensor
 
 # Plans that are kept at a time; a sequence that grows needs another one at every step.
 _MAX_PLANS = 512
@@ -76,13 +76,14 @@ class NewTensor(NamedTuple):
     """A tensor that a plan makes: a result of the call, or what one launch leaves for the next.
 
     ``pitch`` is the number of elements from one innermost row to the next, where that is more than its
-    length.
+    length; ``row_parts`` says what lies behind the LSEs of a contiguous tensor.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
     pitch: int | None = None
+    row_parts: RowParts | None = None
 
 
 class Constant(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 Index = int | slice | EllipsisType | None
 
 
+class RowParts(NamedTuple):
+    """What lies behind the LSEs of a buffer (``kernels/lse.py``).
+
+    Attributes
+    ----------
+    distance : int
+        Elements from the LSE of a row to its row_max, and from there to its row_sum.
+    natural : bool
+        Whether row_max is in natural units; else in units of log2.
+    """
+
+    distance: int
+    natural: bool
+
+
 class Storage:
     """One buffer; freed when the last tensor on it goes, or when one of them is destroyed."""
 
@@ -28,6 +43,7 @@ class Storage:
         self.handle = handle
         self.nbytes = nbytes
         self.alive = True
+        self.row_parts: RowParts | None = None
 
     def free(self) -> None:
         if self.alive:
@@ -97,7 +113,8 @@ class Tensor:
     @property
     def description(self) -> Hashable:
         """All that a plan depends on: everything but the buffer itself and what it holds."""
-        return self.kind.name, self.shape, self.strides, self.offset, self._storage.nbytes
+        storage = self._storage
+        return self.kind.name, self.shape, self.strides, self.offset, storage.nbytes, storage.row_parts
 
     def lives_on(self, device: Device) -> bool:
         """Whether it is one of ``device`` and was not destroyed."""

@@ -4,11 +4,12 @@
 //## side "query": rows are queries, columns keys;   d_query = scale · Σ ds key
 //## side "key":   rows are keys, columns the queries of all heads of the group;
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
-//## with p = exp(score - lse), ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
-//## lse and delta of each query lie beside each other in row_values.
+//## with p = exp(score - row_max) / row_sum, ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
+//## row_max, 1 / row_sum and delta of each query lie beside each other in row_values.
 //## lib/tiles.wgsl has the products.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
+//# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
 //# set by_query = side == "query"
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
@@ -36,15 +37,17 @@
 //# set wide4 = D4 if by_query else [D4, DV4] | max
 {{ tile_memory(wide4, 0) }}
 
+//## Rows that lie behind a sequence's keys get zeros: what they hold may be anything, and 0 · NaN is NaN.
 //# macro store(name, sums, d4, factor)
 //# set across = (d4 + TX - 1) // TX
+//# set stored = "{}" if by_query else "select(vec4<f32>(), {}, i32(n) < length)"
 //# call(r) each("r", ROWS, unrolled)
   let n = first_row + {{ row_number.format(r) }};
   if (n < row_count) {
     let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
 //#   call(o) each("o", across, unrolled)
     if ({{ o }} * TX + tx < {{ d4 }}u) {
-      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]{{ factor }});
+      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ stored.format(sums ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }});
     }
 //#   endcall
   }
@@ -93,8 +96,8 @@ fn main(
 //# if not by_query
   var sums2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
 //# endif
-  // LSE and delta of the queries: of the rows, or of each tile's columns.
-  var ends: array<vec2<f32>, {{ ROWS if by_query else BK // TX }}>;
+  // What row_values has of the queries: of the rows, or of each tile's columns.
+  var ends: array<vec3<f32>, {{ ROWS if by_query else BK // TX }}>;
 {{ tile_registers(wide4) }}
 
 //# if by_query
@@ -118,14 +121,14 @@ fn main(
   let values_of_rows = {{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin;
 //# if by_query
 //#   call(r) each("r", ROWS, unrolled)
-  ends[{{ r }}] = row_values[values_of_rows + min(first_row + {{ row_number.format(r) }}, last_row)];
+  ends[{{ r }}] = row_values[values_of_rows + min(first_row + {{ row_number.format(r) }}, last_row)].xyz;
 //#   endcall
 //# endif
 
   for (var tile = begin; tile < end; tile += BK) {
 //# if not by_query
 //#   call(n) each("n", BK // TX, unrolled)
-    ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)];
+    ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)].xyz;
 //#   endcall
 //# endif
 {{ products("s", row, column, D4) }}
@@ -143,14 +146,16 @@ fn main(
       let position = i32(i) + shift;
 //#     if masks or has_score_mod
       let masked = score(product, b, h, i, j, position, length);
-      let seen = masked >= FLOOR;
+      let seen = !is_hidden(masked);
 //#     else
       let masked = shaped(product);
       let seen = in_window(position, i32(j), length);
 //#     endif
-      // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf.
-      let p = select(0.0, exp2(fma(ended.x, -LOG2_E, masked)), seen && row <= last_row && column < end);
-      var ds = p * (dp[cell][{{ n }} % 4u] - ended.y);
+      let counts = seen && row <= last_row && column < end;
+      // A hidden score gives zero; so does a row that sees nothing, whose 1 / row_sum is 0. Far from zero a score that
+      // rounds otherwise than in the forward pass would be far above the maximum.
+      let p = select(0.0, {{ exp_of("min(masked - ended.x, 0.0)" if natural else "masked - ended.x") }} * ended.y, counts);
+      var ds = p * (dp[cell][{{ n }} % 4u] - ended.z);
 //#     if has_score_mod
       ds *= score_mod_slope(shaped(product), i32(b), i32(h), i32(i), i32(j));
 //#     endif
@@ -159,7 +164,7 @@ fn main(
       ds *= 1.0 - capped * capped;
 //#     endif
       s[cell][{{ n }} % 4u] = p;
-      dp[cell][{{ n }} % 4u] = {{ "select(0.0, ds, p > 0.0)" if has_score_mod else "ds" }};
+      dp[cell][{{ n }} % 4u] = {{ "select(0.0, ds, counts)" if masks or has_score_mod else "ds" }};
     }
 //#   endcall
 //# endcall

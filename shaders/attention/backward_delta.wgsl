@@ -1,8 +1,10 @@
-//## (lse, delta) of every query row; delta = Σ_d d_out·out is what the softmax's gradient subtracts.
+//## (row_max, 1 / row_sum, delta) of every query row; delta = Σ_d d_out·out is what the softmax's gradient subtracts.
 //# from "lib/storage.wgsl" import reader, half_types
 {{ half_types(dtypes) }}
 {{ reader("grad", grad_dtype, grad_packed, DV) }}
 {{ reader("out", out_dtype, out_packed, DV) }}
+//# include "lib/math.wgsl"
+//# include "lib/row_parts.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -21,5 +23,5 @@ fn main(
   for (var d = 0u; d < 4u * DV4; d += 4u) {
     sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out_at4(out_row, params.out_strides.w, d));
   }
-  row_values[row] = vec2<f32>(lse[params.lse_first + dot(params.lse_strides.xyz, place)], sum);
+  row_values[row] = vec4<f32>(row_parts(params.lse_first + dot(params.lse_strides.xyz, place)), sum, 0.0);
 }

@@ -1,4 +1,4 @@
-//## Joins tiles of attention that attention_tiled.wgsl computed in pieces, each with a softmax of its own. One
+//## Joins tiles of attention that attention/tiled.wgsl computed in pieces, each with a softmax of its own. One
 //## invocation for each vec4 of each row.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/query_tile.wgsl" import tile_of_work
@@ -26,7 +26,7 @@ fn main(
   if (row >= params.queries) {
     return;
   }
-  var top = FLOOR;
+  var top = LOWEST;
   var total = 0.0;
   var sum = vec4<f32>();
   for (var p = 0u; p < params.pieces; p++) {
@@ -43,7 +43,7 @@ fn main(
   out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, row)) + 4u * column, sum * end_of_row.x);
 //# if return_lse
   if (column == 0u) {
-    lse[(b * params.heads + h) * params.queries + row] = end_of_row.y;
+    store_lse((b * params.heads + h) * params.queries + row, end_of_row);
   }
 //# endif
 }

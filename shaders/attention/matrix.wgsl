@@ -19,6 +19,7 @@
 //## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
 //## knows it to be in bounds, and else puts each load into a branch.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
@@ -153,7 +154,7 @@ fn main(
   var value_ahead: array<vec4<u32>, {{ value_loads }}>;
   var s: array<vec4<f32>, {{ span4 }}>;
   // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
-  var reference = FLOOR;
+  var reference = LOWEST;
   var total = 0.0;
 //# if return_lse
   var mass = 0.0;
@@ -244,7 +245,7 @@ fn main(
 //#   for c in range(span4)
       {
         let column = {{ 4 * c }} + vec4<i32>(0, 1, 2, 3);
-        s[{{ c }}] = select(vec4<f32>(HIDDEN), s[{{ c }}], (column >= lowest) & (column <= highest));
+        s[{{ c }}] = select(vec4<f32>(params.empty_lse), s[{{ c }}], (column >= lowest) & (column <= highest));
       }
 //#   endfor
     }
@@ -255,8 +256,8 @@ fn main(
 //# endfor
     var high = max(max(highs.x, highs.y), max(highs.z, highs.w));
     high = max(high, subgroupShuffleXor(high, 16u));
-    let higher = select(reference, high, high > reference + {{ slack }}.0);
-    let shrink = exp2(reference - higher);
+    let higher = select(reference, high, high > reference + {{ slack }}.0{{ " * LN_2" if natural }});
+    let shrink = {{ exp_of("reference - higher") }};
     if ((higher != reference) & (total > 0.0)) {
       atomicStore(&moved, turn);
     }
@@ -267,8 +268,8 @@ fn main(
 //# endif
 //# for c in range(0, span4, 2)
     {
-      let p = exp2(s[{{ c }}] - higher);
-      let q = exp2(s[{{ c + 1 }}] - higher);
+      let p = {{ exp_of("s[" ~ c ~ "] - higher") }};
+      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - higher") }};
       let half_p = vec4<f16>(p);
       let half_q = vec4<f16>(q);
       sum += vec4<f32>(half_p) + vec4<f32>(half_q);
@@ -317,7 +318,7 @@ fn main(
 //# if return_lse
   mass += subgroupShuffleXor(mass, 16u);
   if (i <= last_row && part == 0u) {
-    lse[(b * params.heads + h) * params.queries + i] = row_end(h, reference, mass).y;
+    store_lse((b * params.heads + h) * params.queries + i, row_end(h, reference, mass));
   }
 //# endif
 }

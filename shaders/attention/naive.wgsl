@@ -2,6 +2,7 @@
 //## softmax (Milakov and Gimelshein, arXiv 1805.02867). No workgroup memory, no subgroups: the
 //## baseline that the other variants are measured against.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -48,7 +49,7 @@ fn main(
     q[d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
   }
   var sums: array<vec4<f32>, DV4>;
-  var top = FLOOR;
+  var top = LOWEST;
   // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
   // added up by themselves.
   var total = 0.0;
@@ -70,8 +71,8 @@ fn main(
   for (var j = begin; j < end; j++) {
 {{ score_of_key() }}
     let higher = max(top, s);
-    let shrink = exp2(top - higher);
-    let p = exp2(s - higher);
+    let shrink = {{ exp_of("top - higher") }};
+    let p = {{ exp_of("s - higher") }};
     top = higher;
     total *= shrink;
     recent = recent * shrink + p;
@@ -92,7 +93,7 @@ fn main(
   // Probabilities are only known once the row has been seen, so there is a second walk.
   for (var j = 0; j < length; j++) {
 {{ score_of_key() }}
-    let p = prob_mod(exp2(s - top) * end_of_row.x, i32(b), i32(h), i32(i), j);
+    let p = prob_mod({{ exp_of("s - top") }} * end_of_row.x, i32(b), i32(h), i32(i), j);
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
       sums[d] += p * value_at4(value_row, params.value_strides.w, 4u * d);
@@ -104,6 +105,6 @@ fn main(
     out_put4(out_row + 4u * d, sums[d]{{ "" if has_prob_mod else " * end_of_row.x" }});
   }
 //# if return_lse
-  lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = end_of_row.y;
+  store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i, end_of_row);
 //# endif
 }

@@ -6,6 +6,7 @@
 //## for ROWS rows, and outputs are read and written once for four keys. Loops over the head dim stay loops: their
 //## compilers take code by its length. No workgroup memory, no subgroups.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -81,7 +82,7 @@ fn main(
   var totals: array<f32, ROWS>;
   var recents: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
-    tops[r] = FLOOR;
+    tops[r] = LOWEST;
   }
   var scores: array<vec4<f32>, ROWS>;
 
@@ -118,8 +119,8 @@ fn main(
 //# for r in range(ROWS)
     let s{{ r }} = scores[{{ r }}];
     let higher{{ r }} = max(max(tops[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
-    let shrink{{ r }} = exp2(tops[{{ r }}] - higher{{ r }});
-    let p{{ r }} = exp2(s{{ r }} - higher{{ r }});
+    let shrink{{ r }} = {{ exp_of("tops[" ~ r ~ "] - higher" ~ r) }};
+    let p{{ r }} = {{ exp_of("s" ~ r ~ " - higher" ~ r) }};
     tops[{{ r }}] = higher{{ r }};
     totals[{{ r }}] *= shrink{{ r }};
     recents[{{ r }}] = recents[{{ r }}] * shrink{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
@@ -148,7 +149,7 @@ fn main(
       out_put4(out_row + 4u * d, sums[r * DV4 + d] * end_of_row.x);
     }
 //# if return_lse
-    lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + i] = end_of_row.y;
+    store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + i, end_of_row);
 //# endif
   }
 }

@@ -1,7 +1,8 @@
-//## The gradient of each head's sink: -Σ exp(sink - lse) · delta over its rows, with the (lse, delta) that
-//## backward_delta.wgsl wrote. A workgroup takes a head; its invocations' sums are added in a fixed order,
-//## so that the result is the same from run to run.
+//## The gradient of each head's sink: -Σ exp(sink - row_max) / row_sum · delta over its rows, with the (row_max,
+//## 1 / row_sum, delta) that backward_delta.wgsl wrote. A workgroup takes a head; its invocations' sums are added in a
+//## fixed order, so that the result is deterministic.
 //# from "lib/storage.wgsl" import half_types
+//# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
 //# include "lib/math.wgsl"
 //# include "lib/sinks.wgsl"
@@ -17,14 +18,12 @@ fn main(
   if (h >= params.heads) {
     return;
   }
-  let sink = sink_of(h);
+  let sink = sink_of(h){{ "" if natural else " * LOG2_E" }};
   var sum = 0.0;
   for (var n = local; n < params.batch * params.queries; n += WORKGROUP) {
     let b = n / params.queries;
     let row = row_values[(b * params.heads + h) * params.queries + n % params.queries];
-    // No less than the smallest share that float32 holds; a row without an LSE has no share.
-    let share = exp2(max(sink - row.x, -150.0) * LOG2_E);
-    sum -= select(share * row.y, 0.0, row.x < -1e38);
+    sum -= {{ exp_of("sink - row.x") }} * row.y * row.z;
   }
   sums[local] = sum;
   workgroupBarrier();

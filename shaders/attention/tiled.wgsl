@@ -4,6 +4,7 @@
 //## With `subgroups` the row maximum goes through shuffles among the TX invocations of a row, else
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
 //#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
@@ -93,7 +94,7 @@ fn main(
   var sums: array<vec4<f32>, ROWS * COLUMNS>;
 {{ tile_registers(DV4) }}
 //# call(r) each("r", ROWS, unrolled)
-  top[{{ r }}] = FLOOR;
+  top[{{ r }}] = LOWEST;
 //# endcall
 //# if query_resident
 {{ stage_rows("query", D4) }}
@@ -162,7 +163,7 @@ fn main(
 //#     call(g) each("g", BK // (4 * TX), unrolled)
       let column = i32(4u * TX * {{ g }}) + vec4<i32>(0, 1, 2, 3);
       let at = {{ r }} * SCORES + {{ g }};
-      s[at] = select(vec4<f32>(HIDDEN), s[at], (column >= lowest) & (column <= highest));
+      s[at] = select(vec4<f32>(params.empty_lse), s[at], (column >= lowest) & (column <= highest));
 //#     endcall
 //#   endcall
     }
@@ -178,11 +179,11 @@ fn main(
 {{ across_row("high", "max") }}
 //# call(r) each("r", ROWS, unrolled)
     let higher = high[{{ r }}];
-    let shrink = exp2(top[{{ r }}] - higher);
+    let shrink = {{ exp_of("top[" ~ r ~ "] - higher") }};
     top[{{ r }}] = higher;
     var sum = vec4<f32>();
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    s[{{ r }} * SCORES + {{ g }}] = exp2(s[{{ r }} * SCORES + {{ g }}] - higher);
+    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - higher") }};
     sum += s[{{ r }} * SCORES + {{ g }}];
 //#   endcall
     total[{{ r }}] = total[{{ r }}] * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
@@ -223,7 +224,7 @@ fn main(
 //#   endcall
 //#   if return_lse
     if (tx == 0u) {
-      lse[{{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i] = end_of_row.y;
+      store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i, end_of_row);
     }
 //#   endif
   }

@@ -1,9 +1,10 @@
-//## Attention weights of a window of rows and columns, recomputed from query, key and the rows' LSE:
-//## exp(score - lse), pooled to fewer cells where asked, as numbers or as colours. One invocation a
+//## Attention weights of a window of rows and columns, recomputed from query, key and the rows' LSE with its parts:
+//## exp(score - row_max) / row_sum, pooled to fewer cells where asked, as numbers or as colours. One invocation a
 //## cell; a cell covers rows floor(c·R/h) to ceil((c+1)·R/h), so that none is left out.
 //## With `gradients` each weight comes times the gradient with respect to it, grad·value.
 //## With `scores` the scores themselves, -inf where hidden, a cell each.
 //# from "lib/storage.wgsl" import reader, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -15,6 +16,9 @@
 {{ reader("mask", mask_kind, False, 1) }}
 //# endif
 //# include "lib/score.wgsl"
+//# if not scores
+//#   include "lib/row_parts.wgsl"
+//# endif
 
 fn cell_begin(cell: u32, cells: u32, length: u32) -> u32 {
   return cell * length / cells;
@@ -55,7 +59,7 @@ fn main(
   for (var r = cell_begin(y, params.height, params.rows); r < cell_end(y, params.height, params.rows); r++) {
     let i = params.row_begin + r * params.row_step;
 //# if not scores
-    let row_lse = lse[params.lse_first + dot(params.lse_strides.xyz, vec3<u32>(b, h, i))];
+    let ended = row_parts(params.lse_first + dot(params.lse_strides.xyz, vec3<u32>(b, h, i)));
 //# endif
     let query_row = query_head + i * params.query_strides.z;
 //# if pool == "mean"
@@ -79,17 +83,13 @@ fn main(
           query_at4(query_row, params.query_strides.w, d) * params.query_scale,
           key_at4(key_row, params.key_strides.w, d));
       }
-//# if scores
-      // Not from score(), which raises what a mask lowers below FLOOR.
-      pooled = shaped(products) * LN_2{{ " + mask_value(b, h, i, j)" if mask_kind not in ("none", "bool") }};
-//#   if mask_kind != "none"
-      pooled = select(params.empty_lse, pooled, mask_allows(b, h, i, j));
-//#   endif
-//# else
       let s = score(products, b, h, i, j, position, length);
-      // A hidden score gives zero; so does a row that sees nothing, whose LSE is -inf. No weight exceeds
-      // 1, but at FLOOR the difference is all rounding.
-      {{ "var" if gradients else "let" }} p = select(0.0, exp2(min(fma(row_lse, -LOG2_E, s), 0.0)), s >= FLOOR);
+//# if scores
+      pooled = s{{ "" if natural else " * LN_2" }};
+//# else
+      // A hidden score gives zero; so does a row that sees nothing, whose 1 / row_sum is 0. No weight exceeds 1, but far
+      // from zero a score may round otherwise than in the forward pass.
+      {{ "var" if gradients else "let" }} p = select(0.0, {{ exp_of("min(s - ended.x, 0.0)") }} * ended.y, !is_hidden(s));
 //#   if gradients
       let value_row = value_head + j * params.value_strides.z;
       let grad_row = grad_head + i * params.grad_strides.z;
@@ -100,9 +100,9 @@ fn main(
       p *= slope;
 //#   endif
 //#   if pool == "max" and gradients
-      pooled = select(pooled, p, abs(p) > abs(pooled));
+      pooled = select(pooled, p, is_nan(p) || (abs(p) > abs(pooled) && !is_nan(pooled)));
 //#   elif pool == "max"
-      pooled = max(pooled, p);
+      pooled = select(pooled, p, is_nan(p) || (p > pooled && !is_nan(pooled)));
 //#   else
       recent += p;
       if (c % 64u == 63u) {
@@ -131,7 +131,8 @@ fn main(
 //#   else
   let level = share;
 //#   endif
-  out[at] = colors[u32(round(level * 255.0))];
+  // NaN has no colour.
+  out[at] = select(colors[u32(round(level * 255.0))], 0u, is_nan(pooled));
 //# else
   out[at] = pooled;
 //# endif

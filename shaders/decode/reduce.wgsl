@@ -1,8 +1,9 @@
-//## Decode: combines the splits' normalised outputs by their LSEs,
-//## out = Σ exp(lse_s - lse) · out_s with lse = log Σ exp(lse_s). A workgroup takes COLUMNS vec4s of a row's
+//## Decode: combines the splits' normalised outputs by their maxima and sums, which lie behind their LSEs (store_lse in
+//## lib/row_end.wgsl): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup takes COLUMNS vec4s of a row's
 //## columns; its invocations spread over these first and over the splits with what is left, each with an online
 //## softmax of its own, and meet once. With `rotates` it takes a whole row, which it rotates back.
 //# from "lib/storage.wgsl" import writer, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 //# if rotates
 //#   from "lib/turboquant.wgsl" import rotation_in_subgroup with context
 //#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
@@ -42,15 +43,16 @@ fn main(
 //# endif
   let column = work % BLOCKS * COLUMNS + place % COLUMNS;
   let first = row * params.splits;
-  var top = FLOOR;
+  var top = LOWEST;
   var total = 0.0;
   var sum = vec4<f32>();
   for (var s = place / COLUMNS; s < params.splits; s += PARTS) {
-    let part_lse = partial_lse[first + s];
+    let part_max = partial_lse[params.partial_plane + first + s];
+    let part_sum = partial_lse[2u * params.partial_plane + first + s];
     let part = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
-    let higher = max(top, part_lse);
-    let shrink = exp2((top - higher) * LOG2_E);
-    let weight = exp2((part_lse - higher) * LOG2_E);
+    let higher = max(top, part_max);
+    let shrink = {{ exp_of("top - higher") }};
+    let weight = part_sum * {{ exp_of("part_max - higher") }};
     top = higher;
     total = fma(total, shrink, weight);
     sum = fma(vec4<f32>(weight), part, sum * shrink);
@@ -65,11 +67,11 @@ fn main(
   total = 0.0;
   sum = vec4<f32>();
   for (var n = 0u; n < PARTS; n++) {
-    let weight = exp2((tops[n * COLUMNS + place % COLUMNS] - top) * LOG2_E);
+    let weight = {{ exp_of("tops[n * COLUMNS + place % COLUMNS] - top") }};
     total = fma(totals[n * COLUMNS + place % COLUMNS], weight, total);
     sum = fma(vec4<f32>(weight), sums[n * COLUMNS + place % COLUMNS], sum);
   }
-  let end_of_row = row_end(row / params.queries % params.heads, top * LOG2_E, total);
+  let end_of_row = row_end(row / params.queries % params.heads, top, total);
   sum *= end_of_row.x;
 //# if rotates
   sum = rotate_back(sum, 4u * column + vec4<u32>(0u, 1u, 2u, 3u));
@@ -77,9 +79,9 @@ fn main(
   if (place < COLUMNS && column < DV4) {
     out_put4(4u * (row * DV4 + column), sum);
   }
-//# if write_lse
+//# if return_lse
   if (place == 0u && column == 0u) {
-    lse[row] = end_of_row.y;
+    store_lse(row, end_of_row);
   }
 //# endif
 }

@@ -16,8 +16,9 @@
 //## so. Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a
 //## team is within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
 //## through workgroup memory. Entries past the last are read from the last one and hidden.
-//## With one split the result is written at once, else its normalised output and LSE go to decode/reduce.wgsl.
+//## With one split the result is written at once, else its normalised output, maximum and sum go to decode/reduce.wgsl.
 //# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
 //# from "lib/pieces.wgsl" import piece_reader with context
 //# from "lib/blocks.wgsl" import each
@@ -178,7 +179,7 @@ fn main(
   let lowest = position - params.window_left;
   let highest = min(i32(end) - 1, position + params.window_right);
 //# endif
-  var top = FLOOR;
+  var top = LOWEST;
   var total = 0.0;
 
 {{ row_tables("key", key_row) }}
@@ -278,7 +279,7 @@ fn main(
     let masked = shaped(product);
     let seen = (i32(place_of_key) >= lowest) & (i32(place_of_key) <= highest);
 //#   endif
-    s[{{ m }}] = select(HIDDEN, masked, seen);
+    s[{{ m }}] = select(params.empty_lse, masked, seen);
     high = max(high, s[{{ m }}]);
 //# endcall
 //# if subgroups
@@ -295,7 +296,7 @@ fn main(
     }
 //# endif
 //# if subgroups
-    let shrink = exp2(top - high);
+    let shrink = {{ exp_of("top - high") }};
     top = high;
     total *= shrink;
 //#   call(r) each("r", ROWS, unrolled)
@@ -305,12 +306,12 @@ fn main(
 //#     endcall
 //#   endcall
 //# else
-    exchanged_shrink[place] = exp2(top - high);
+    exchanged_shrink[place] = {{ exp_of("top - high") }};
     top = high;
     total *= exchanged_shrink[place];
 //# endif
 //# call(m) each("m", held, unrolled)
-    let weight = exp2(s[{{ m }}] - top);
+    let weight = {{ exp_of("s[" ~ m ~ "] - top") }};
     total += weight;
     s[{{ m }}] = weight{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
 //# endcall
@@ -373,13 +374,13 @@ fn main(
   }
   workgroupBarrier();
   if (place < ROWS && chunk * ROWS + place < rows) {
-    var most = FLOOR;
+    var most = LOWEST;
     for (var t = 0u; t < TEAMS; t++) {
       most = max(most, tops[place * TEAMS + t]);
     }
     var all = 0.0;
     for (var t = 0u; t < TEAMS; t++) {
-      let share = exp2(tops[place * TEAMS + t] - most);
+      let share = {{ exp_of("tops[place * TEAMS + t] - most") }};
       all = fma(totals[place * TEAMS + t], share, all);
       shares[place * TEAMS + t] = share;
     }
@@ -387,8 +388,8 @@ fn main(
     for (var t = 0u; t < TEAMS; t++) {
       shares[place * TEAMS + t] *= end_of_row.x;
     }
-//# if write_lse
-    lse[((b * params.heads + own_head) * params.queries + own_query) * params.splits + split] = end_of_row.y;
+//# if return_lse
+    store_lse(((b * params.heads + own_head) * params.queries + own_query) * params.splits + split, end_of_row);
 //# endif
   }
 //# for first in range(0, ROWS * vec4s, MERGED)

@@ -19,6 +19,38 @@ fn mod_f32(a: f32, b: f32) -> f32 {
   return a - b * floor(a / b);
 }
 
+// WGSL leaves open what these make of NaN, and of numbers that they are not defined for; here it is as in numpy.
+fn exp_f32(x: f32) -> f32 {
+  return select(exp(x), x, is_nan(x));
+}
+
+fn log_f32(x: f32) -> f32 {
+  return select(log(x), not_a_number(), is_nan(x) || x < 0.0);
+}
+
+fn sqrt_f32(x: f32) -> f32 {
+  return select(sqrt(x), not_a_number(), is_nan(x) || x < 0.0);
+}
+
+fn pow_f32(a: f32, b: f32) -> f32 {
+  if (b == 0.0) {
+    return 1.0;
+  }
+  let power = pow(abs(a), b);
+  if (is_nan(a) || is_nan(b) || (a < 0.0 && floor(b) != b)) {
+    return not_a_number();
+  }
+  return select(power, -power, a < 0.0 && 2.0 * floor(0.5 * b) != b);
+}
+
+fn min_f32(a: f32, b: f32) -> f32 {
+  return select(select(min(a, b), b, is_nan(b)), a, is_nan(a));
+}
+
+fn max_f32(a: f32, b: f32) -> f32 {
+  return select(select(max(a, b), b, is_nan(b)), a, is_nan(a));
+}
+
 //# for dtype in captured
 //# set name = "captured_" ~ loop.index0
 fn {{ name }}_first() -> u32 {

@@ -1,24 +1,44 @@
 //## How a row of attention ends, in one place for every kernel: its sink, the factor of its sums, its LSE.
-//## Needs: lib/math.wgsl, `has_sinks` (bool), and where that holds what lib/sinks.wgsl needs.
+//## Needs: lib/math.wgsl, `natural` (whether scores are in natural units, see lib/score.wgsl), `has_sinks` (bool), and
+//## where that holds what lib/sinks.wgsl needs; `return_lse`, and where that holds the binding `lse`.
+//# from "lib/exp.wgsl" import exp_of with context
 //# if has_sinks
 //#   include "lib/sinks.wgsl"
 //# endif
-/// (1 / Σ exp(score), natural LSE) of a row of head h, from its maximum in units of log2 and its sum of
-/// exp2(score - maximum); the factor is for sums of exp2(score - maximum) · value. The sink counts once a row.
-fn row_end(h: u32, top: f32, total: f32) -> vec2<f32> {
+/// (factor, natural LSE, row_max, row_sum) of a row of head h, from the maximum `top` of its scores and its sum of
+/// exp(score - top). The factor is for sums of exp(score - top) · value; a weight is exp(score - row_max) / row_sum.
+/// The sink counts once a row.
+fn row_end(h: u32, top: f32, total: f32) -> vec4<f32> {
 //# if has_sinks
-  let sink = sink_of(h) * LOG2_E;
+  let sink = sink_of(h){{ "" if natural else " * LOG2_E" }};
   let higher = max(top, sink);
-  let shrink = exp2(top - higher);
-  let all = fma(total, shrink, exp2(sink - higher));
+  let shrink = {{ exp_of("top - higher") }};
+  let all = fma(total, shrink, {{ exp_of("sink - higher") }});
 //# else
   let higher = top;
   let shrink = 1.0;
   let all = total;
 //# endif
+  // Some adapters' exp2 and max turn NaN into infinity or into another number, but the sum of such a row is never finite.
+  if (!is_finite(all)) {
+    let nan = not_a_number();
+    return vec4<f32>(nan, nan, LOWEST, nan);
+  }
   let seen = all > 0.0;
-  return vec2<f32>(
-    select(0.0, shrink / all, seen),
-    select(params.empty_lse, (higher + accurate_log2(all)) * LN_2, seen),
-  );
+//# if natural
+  let lse_of_row = fma(accurate_log2(all), LN_2, higher);
+//# else
+  let lse_of_row = (higher + accurate_log2(all)) * LN_2;
+//# endif
+  return vec4<f32>(select(0.0, shrink / all, seen), select(params.empty_lse, lse_of_row, seen), higher, all);
 }
+//# if return_lse
+
+/// Writes row n's LSE, and behind all LSEs its row_max and row_sum: one float32 cannot hold a large maximum and the
+/// logarithm of the sum (lib/row_parts.wgsl reads them). Without room for these lse_plane is 0, and the LSE is what stays.
+fn store_lse(n: u32, end_of_row: vec4<f32>) {
+  lse[n + 2u * params.lse_plane] = end_of_row.w;
+  lse[n + params.lse_plane] = end_of_row.z;
+  lse[n] = end_of_row.y;
+}
+//# endif

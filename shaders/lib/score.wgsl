@@ -2,8 +2,9 @@
 //## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none", "bool" or a
 //## float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
 //## cache's entries) and `has_kept` (whether it keeps its first ones, see lib/cache.wgsl).
-//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e), or
-//## by scale alone where a score_mod is to see the score itself.
+//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e). With a score_mod or a
+//## float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow, or
+//## round what lies far from zero otherwise than another kernel does. lib/exp.wgsl takes the difference of two scores.
 //# include "lib/math.wgsl"
 //# if has_score_mod or has_mask_mod or has_prob_mod
 //# include "lib/mods.wgsl"
@@ -66,11 +67,6 @@ fn mask_value(b: u32, h: u32, i: u32, j: u32) -> f32 {
 }
 
 //# endif
-/// Minus infinity, compared as bits: compilers may assume that no float is infinite.
-fn is_hidden(x: f32) -> bool {
-  return bitcast<u32>(x) == 0xff800000u;
-}
-
 //# if masks
 /// Whether the mask and mask_mod let query i see key j.
 fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
@@ -89,27 +85,20 @@ fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
 }
 
 //# endif
-/// The score of query i and key j from their scaled dot product, HIDDEN where i may not see j.
+/// The score of query i and key j from their scaled dot product, minus infinity where i may not see j.
 fn score(dot: f32, b: u32, h: u32, i: u32, j: u32, position: i32, length: i32) -> f32 {
   if (!in_window(position, i32(j), length)) {
-    return HIDDEN;
+    return params.empty_lse;
   }
 //# if masks
   if (!mask_allows(b, h, i, j)) {
-    return HIDDEN;
+    return params.empty_lse;
   }
 //# endif
 //# if has_score_mod
-  let modified = score_mod(shaped(dot), {{ places }});
-  if (is_hidden(modified)) {
-    return HIDDEN;
-  }
-  var s = max(modified * LOG2_E, FLOOR);
+  let s = score_mod(shaped(dot), {{ places }});
 //# else
-  var s = shaped(dot);
+  let s = shaped(dot);
 //# endif
-//# if mask_kind not in ("none", "bool")
-  s = max(s + mask_value(b, h, i, j) * LOG2_E, FLOOR);
-//# endif
-  return s;
+  return s{{ " + mask_value(b, h, i, j)" if mask_kind not in ("none", "bool") }};
 }

@@ -3,8 +3,8 @@
 //## Needs: `sinks_dtype` and the binding `sinks`.
 //# from "lib/storage.wgsl" import reader
 {{ reader("sinks", sinks_dtype, False, 1) }}
-/// The sink of head h, a natural logit; where it is -inf so far below every score that it has no share.
+/// The sink of head h, a natural logit; -inf has no share.
 fn sink_of(h: u32) -> f32 {
-  return max(sinks_at(params.sinks_first + h * params.sinks_stride), -2e38f);
+  return sinks_at(params.sinks_first + h * params.sinks_stride);
 }
 

@@ -15,6 +15,7 @@ from py_attn.kernels.attention.options import Call, Options, resolve, resolve_li
 from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
 from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.calls import Planned, run_call
+from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, output_type
 from py_attn.kernels.scores import SCORE_PARAMS
@@ -33,6 +34,7 @@ _DELTA = Kernel(
         heads="u32",
         queries="u32",
         rows="u32",
+        **ROW_PARTS_PARAMS,
     ),
 )
 _COMMON = {
@@ -65,8 +67,8 @@ _SINKS = Kernel(
 )
 _DELTA_WORKGROUP = 64
 _SINK_WORKGROUP = 64
-#: The LSE and Σ grad·out of every row, [B, Hq, Sq, 2] float32.
-_ROW_VALUES = Arg("row_values", "vec2<f32>")
+#: row_max, 1 / row_sum and Σ grad·out of every row, and nothing, [B, Hq, Sq, 4] float32.
+_ROW_VALUES = Arg("row_values", "vec4<f32>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,9 @@ def attention_backward(
     query, key, value : Tensor or array_like
         As in :func:`attention`.
     out, lse : Tensor or array_like
-        What :func:`attention` returned with ``return_lse=True``.
+        What :func:`attention` returned with ``return_lse=True``. The LSE of a kernel, or a view of it, also
+        holds each row's maximum and sum; an array that was read back does not, which loses digits where
+        scores lie far from zero.
 
     Returns
     -------
@@ -231,7 +235,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
     makes: list[NewTensor] = []
     launches: list[Launch] = []
     row_count = options.problem.batch * options.problem.heads * options.problem.queries
-    makes.append(NewTensor("row_values", (*options.lse_shape, 2)))
+    makes.append(NewTensor("row_values", (*options.lse_shape, 4)))
     if row_count:
         launches.append(_launch_row_values(call, grad, result, row_count))
     for side, names in (("query", ("query",)), ("key", ("key", "value"))):
@@ -257,7 +261,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
 
 
 def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> Launch:
-    """What every row's gradients need: its LSE and Σ grad·out."""
+    """What every row's gradients need: its maximum and sum, and Σ grad·out."""
     p, lse = call.options.problem, call.tensors["lse"]
     return launch(
         _DELTA,
@@ -278,6 +282,7 @@ def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> La
             "heads": p.heads,
             "queries": p.queries,
             "rows": rows,
+            **row_parts_params(lse, call.device.info.limits, natural=call.options.natural),
         },
         constants={
             "grad_dtype": grad.dtype,
@@ -339,7 +344,7 @@ def _launch_side(
 
 
 def _launch_sinks(call: Call) -> Launch:
-    """The gradient of the sinks, float32 [Hq], from the rows' LSEs and Σ grad·out."""
+    """The gradient of the sinks, float32 [Hq], from what :func:`_launch_row_values` writes."""
     options, p = call.options, call.options.problem
     return launch(
         _SINKS,
@@ -349,6 +354,10 @@ def _launch_sinks(call: Call) -> Launch:
         variant=str(options.sinks_dtype),
         workgroups=p.heads,
         params={"batch": p.batch, "heads": p.heads, "queries": p.queries, **options.sink_params()},
-        constants={**sink_constants(options.sinks_dtype, ()), "WORKGROUP": _SINK_WORKGROUP},
+        constants={
+            **sink_constants(options.sinks_dtype, ()),
+            "natural": options.natural,
+            "WORKGROUP": _SINK_WORKGROUP,
+        },
         grid_name="sinks",
     )

@@ -17,6 +17,7 @@ from py_attn.kernels.attention.options import Call, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tuning import tuned
 from py_attn.kernels.calls import Planned, run_call
+from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import output_type
 from py_attn.kernels.scores import SCORE_PARAMS
@@ -27,6 +28,7 @@ _PARAMS = ParamsLayout(
     **MOD_PARAMS,
     **SINK_PARAMS,
     **CUT_PARAMS,
+    **LSE_PARAMS,
     value_strides="vec4<u32>",
     out_strides="vec4<u32>",
     value_first="u32",
@@ -110,7 +112,8 @@ def attention(
     -------
     Tensor or (Tensor, Tensor)
         Output like query but with Dv, in the query's dtype; LSE [B, Hq, Sq] float32 (natural log).
-        A row that may see nothing gives zeros and -inf, or the LSE of its sink alone.
+        A row that may see nothing gives zeros and -inf, or the LSE of its sink alone. NaN that a row sees
+        makes its output and LSE NaN.
 
     Raises
     ------
@@ -169,8 +172,10 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     options, info, tensors = call.options, call.device.info, call.tensors
     p = options.problem
     makes = [options.result("out", options.out_shape, options.query.dtype)]
+    lse = None
     if return_lse:
-        makes.append(NewTensor("lse", options.lse_shape))
+        lse = new_lse("lse", options.lse_shape, info.limits, natural=options.natural)
+        makes.append(lse)
     if 0 in options.out_shape:
         return Plan(tuple(makes), ())
     launches = []
@@ -180,16 +185,14 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
         launches.append(launch_table)
     tiles = query_tiles(options, config.tile_rows)
     main = len(launches)
-    launches.append(_launch(call, config, tiles, return_lse))
+    launches.append(_launch(call, config, tiles, lse))
     if config.cut:
         makes.append(new_pieces(config.cut, config.tile_rows, p.value_head_dim))
-        launches.append(
-            plan_join(options, tensors, info, config.cut, config.tile_rows, tiles, return_lse=return_lse)
-        )
+        launches.append(plan_join(options, tensors, info, config.cut, config.tile_rows, tiles, lse))
     return Plan(tuple(makes), tuple(launches), main)
 
 
-def _launch(call: Call, config: Config, tiles: int, return_lse: bool) -> Launch:
+def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> Launch:
     """The launch over tiles of queries, or over rows where the variant is naive."""
     options, info, cut = call.options, call.device.info, config.cut
     p = options.problem
@@ -205,6 +208,7 @@ def _launch(call: Call, config: Config, tiles: int, return_lse: bool) -> Launch:
         **options.score_params(),
         **options.sink_params(),
         **cut_params(cut, workgroups),
+        "lse_plane": lse_plane(lse),
         "value_strides": options.value.strides,
         "out_strides": options.result_strides(options.out_shape),
         "rows": rows,
@@ -216,13 +220,13 @@ def _launch(call: Call, config: Config, tiles: int, return_lse: bool) -> Launch:
     subgroup_ids = config.variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
     return launch(
         kernel,
-        _args(options, config, return_lse),
+        _args(options, config, lse is not None),
         call.tensors,
         info.limits,
         variant=config.variant,
         workgroups=workgroups,
         params=params,
-        constants=_constants(options, config, info, return_lse) | {"subgroup_ids": subgroup_ids},
+        constants=_constants(options, config, info, lse is not None) | {"subgroup_ids": subgroup_ids},
         enable={"subgroup": ("subgroups",), "matrix": ENABLE}.get(config.variant, ()),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )

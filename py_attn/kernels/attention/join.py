@@ -11,6 +11,7 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.tiles import Cut
+from py_attn.kernels.lse import LSE_PARAMS, lse_plane
 from py_attn.kernels.operands import in_vec4s, output_type, pad4
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 
@@ -23,6 +24,7 @@ _JOIN = Kernel(
     ParamsLayout(
         **CUT_PARAMS,
         **SINK_PARAMS,
+        **LSE_PARAMS,
         out_strides="vec4<u32>",
         batch="u32",
         heads="u32",
@@ -57,14 +59,13 @@ def plan_join(
     cut: Cut,
     tile_rows: int,
     tiles: int,
-    *,
-    return_lse: bool,
+    lse: NewTensor | None,
 ) -> Launch:
     """The second launch, a head having ``tiles`` tiles of ``tile_rows`` rows."""
     p, dtype, sinks_dtype = options.problem, options.query.dtype, options.sinks_dtype
     dim4 = in_vec4s(p.value_head_dim)
     args = [pieces_arg(writes=False), *sink_args(sinks_dtype), Arg("out", output_type(dtype), writes=True)]
-    if return_lse:
+    if lse:
         args.append(Arg("lse", "f32", writes=True))
     return launch(
         _JOIN,
@@ -76,6 +77,7 @@ def plan_join(
         params={
             **cut_params(cut, tiles * p.heads * p.batch),
             **options.sink_params(),
+            "lse_plane": lse_plane(lse),
             "out_strides": options.result_strides(options.out_shape),
             "batch": p.batch,
             "heads": p.heads,
@@ -90,6 +92,7 @@ def plan_join(
             "DV4": dim4,
             "BQ": tile_rows,
             "WORKGROUP": _WORKGROUP,
-            "return_lse": return_lse,
+            "natural": options.natural,
+            "return_lse": lse is not None,
         },
     )

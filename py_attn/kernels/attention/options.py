@@ -68,6 +68,11 @@ class Options:
         return self.mask.dtype if self.mask else "none"
 
     @property
+    def natural(self) -> bool:
+        """Whether scores are in natural units, see lib/score.wgsl; else in units of log2."""
+        return self.mods.has_score_mod or self.mask_kind not in ("none", "bool")
+
+    @property
     def runs_code_per_score(self) -> bool:
         """Whether a kernel runs code of some length for each score."""
         return self.mask is not None or bool(self.mods.wgsl)
@@ -110,6 +115,7 @@ class Options:
         found["dtypes"] = self.dtypes()
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
+        found["natural"] = self.natural
         found["has_lengths"] = self.lengths_stride is not None
         found["varlen"] = self.sequences is not None
         found |= self.mods.constants()
@@ -136,7 +142,7 @@ class Options:
             "group": problem.group,
             "queries": problem.queries,
             "keys": problem.keys,
-            **masking_params(problem.masking, natural=self.mods.has_score_mod),
+            **masking_params(problem.masking, natural=self.natural),
         }
 
     def sink_params(self) -> dict[str, object]:

@@ -17,6 +17,7 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.options import Call, resolve, resolve_like_output, resolve_lse
 from py_attn.kernels.calls import Planned, run_call
+from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand
 from py_attn.kernels.scores import SCORE_PARAMS
@@ -46,6 +47,7 @@ _WEIGHTS = Kernel(
         height="u32",
         color_max="f32",
         color_decades="f32",
+        **ROW_PARTS_PARAMS,
     ),
 )
 _SIDE = 8  # cells along a side of a workgroup
@@ -293,6 +295,7 @@ def _launch(call: Call, picture: _Picture, grad: Operand | None) -> Launch:
             "value_strides": options.value.strides if options.value else (0, 0, 0, 0),
             "grad_strides": grad.strides if grad else (0, 0, 0, 0),
             "lse_strides": (*lse.strides, 0) if lse is not None else (0, 0, 0, 0),
+            **row_parts_params(lse, call.device.info.limits, natural=options.natural),
             "chosen_heads": len(picture.heads),
             "pictures": pictures,
             "rows": picture.rows.count,

@@ -10,6 +10,7 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.decode.config import Config, Reading, power_of_two
 from py_attn.kernels.decode.options import Call
+from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows
 from py_attn.kernels.quantization import turboquant
@@ -35,12 +36,22 @@ _SPLIT = Kernel(
         query_place="i32",
         **MOD_PARAMS,
         **SINK_PARAMS,
+        **LSE_PARAMS,
     ),
 )
 _REDUCE = Kernel(
     "decode_reduce",
     "decode/reduce.wgsl",
-    ParamsLayout(rows="u32", splits="u32", heads="u32", queries="u32", empty_lse="f32", **SINK_PARAMS),
+    ParamsLayout(
+        rows="u32",
+        splits="u32",
+        heads="u32",
+        queries="u32",
+        empty_lse="f32",
+        partial_plane="u32",
+        **LSE_PARAMS,
+        **SINK_PARAMS,
+    ),
 )
 _REDUCE_WORKGROUP = 256
 # Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
@@ -54,7 +65,7 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
     comes_rotated = cache.value_format is not None and not config.rotates_back
     name = "rotated_out" if comes_rotated else "out"
     result = padded_rows(name, shape, "float32" if comes_rotated else dtype)
-    lse = NewTensor("lse", shape[:3]) if return_lse else None
+    lse = _new_lse(call, "lse", shape[:3]) if return_lse else None
     makes = [result, *([lse] if lse else [])]
     launches: list[Launch] = []
     main = 0
@@ -67,7 +78,7 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
             partial_out, partial_lse = _new_partials(call, config)
             makes += [partial_out, partial_lse]
             launches.append(_launch_splits(call, config, query, partial_out, partial_lse))
-            launches.append(_launch_reduce(call, config, result, lse))
+            launches.append(_launch_reduce(call, config, partial_lse, result, lse))
     if comes_rotated:
         _rotate_back(call, result, "out", dtype, makes, launches)
     return Plan(tuple(makes), tuple(launches), main)
@@ -93,11 +104,14 @@ def plan_partials(call: Call, config: Config) -> Plan:
 
 
 def _new_partials(call: Call, config: Config) -> tuple[NewTensor, NewTensor]:
-    """What the splits leave: each one's output, normalised by itself, and its LSE."""
+    """What the splits leave: each one's output, normalised by itself, and its LSE, maximum and sum."""
     rows = (*call.out_shape[:3], config.splits)
-    return padded_rows("partial_out", (*rows, call.cache.value_head_dim), "float32"), NewTensor(
-        "partial_lse", rows
-    )
+    partial_out = padded_rows("partial_out", (*rows, call.cache.value_head_dim), "float32")
+    return partial_out, _new_lse(call, "partial_lse", rows)
+
+
+def _new_lse(call: Call, name: str, shape: tuple[int, ...]) -> NewTensor:
+    return new_lse(name, shape, call.device.info.limits, natural=call.mods.has_score_mod)
 
 
 def _rotated_query(
@@ -187,9 +201,10 @@ def _launch_splits(
             "dropped": cache.total - cache.length,
             "query_place": cache.total - p.queries,
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
+            "lse_plane": lse_plane(lse),
         },
         constants=_split_constants(call, config, seen, out, sinks)
-        | {"subgroup_ids": subgroup_ids, "write_lse": lse is not None},
+        | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None},
         enable=("subgroups",) if config.shape.subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )
@@ -217,6 +232,7 @@ def _split_constants(
         "dtypes": dtypes,
         "softcap": bool(call.problem.masking.softcap),
         **call.mods.constants(),
+        "natural": call.mods.has_score_mod,
         **sink_constants(sinks, dtypes),
         "has_kept": cache.sink_tokens > 0,
         "D": head_dim,
@@ -236,8 +252,10 @@ def _split_constants(
     }
 
 
-def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | None) -> Launch:
-    """The launch that combines the splits by their LSEs; sinks come in here."""
+def _launch_reduce(
+    call: Call, config: Config, partial_lse: NewTensor, out: NewTensor, lse: NewTensor | None
+) -> Launch:
+    """The launch that combines the splits by their maxima and sums; sinks come in here."""
     info, sinks, dim = call.device.info, call.sinks_dtype, call.cache.value_head_dim
     args = [
         Arg("partial_out", "vec4<f32>"),
@@ -265,6 +283,8 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
             "heads": call.out_shape[1],
             "queries": call.out_shape[2],
             "empty_lse": -math.inf,
+            "partial_plane": lse_plane(partial_lse),
+            "lse_plane": lse_plane(lse),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
         },
         constants={
@@ -275,7 +295,8 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
             "DV4": in_vec4s(dim),
             "COLUMNS": columns,
             "WORKGROUP": _REDUCE_WORKGROUP,
-            "write_lse": lse is not None,
+            "return_lse": lse is not None,
+            "natural": call.mods.has_score_mod,
             "rotates": rotates,
             "subgroup_ids": subgroup_ids,
             **turboquant.ROTATION,
