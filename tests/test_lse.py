@@ -60,6 +60,7 @@ def test_units_of_the_maximum_are_turned_into_those_of_the_reader(device, inputs
 
 
 def test_an_lse_too_large_for_three_planes_comes_alone():
-    limits = {"maxStorageBufferBindingSize": 4096}
-    assert new_lse("lse", (300,), limits, natural=True).row_parts.distance == 300
-    assert new_lse("lse", (400,), limits, natural=True).row_parts is None
+    bridge = RecordingBridge(maxStorageBufferBindingSize=4096)
+    device = asyncio.run(gpu_device.request_device(bridge))
+    assert new_lse("lse", (300,), device.info.limits, natural=True).row_parts.distance == 300
+    assert new_lse("lse", (400,), device.info.limits, natural=True).row_parts is None

@@ -4,6 +4,8 @@ Queries and keys are small integers, so that every kernel computes the same dot 
 in one way only. What is exact is the float64 formula on scores as float32 holds them.
 """
 
+from typing import Any
+
 import numpy as np
 
 import py_attn as pa
@@ -70,7 +72,8 @@ def exactly(query, key, value, grad, *, sinks=None, **keywords):
     order, and queries a little larger where scores need not stay as they are.
     """
     extreme = getattr(keywords.get("mask"), "dtype", None) == np.float32 or "score_mod" in keywords
-    exact, worst = None, []
+    exact: Any = None
+    worst: list[float] = []
     for n in range(_TRIES):
         q = query if extreme else (query * (1 + n / 17)).astype(np.float32)
         with np.errstate(all="ignore"):
@@ -99,7 +102,7 @@ def exactly(query, key, value, grad, *, sinks=None, **keywords):
 
 def scores_and_mask(query, key, value, **keywords):
     """Scores in float32, and what makes them in float64: scale, softcap and a mask that holds all else."""
-    options = {name: keywords[name] for name in ("scale", "softcap") if name in keywords}
+    options: dict[str, Any] = {name: keywords[name] for name in ("scale", "softcap") if name in keywords}
     problem = resolve(query.shape, key.shape, value.shape, **options, causal=keywords.get("causal", False))
     rest = [keywords.get(name) for name in ("mask", "kv_lengths", "score_mod", "mask_mod")]
     scores = pa.reference.scores(query, key, problem, *rest)
@@ -157,7 +160,7 @@ async def check_extreme(case):
     rows, keys = case.get("rows", 5), case.get("keys", 39)
     query, key = integers(random, (1, 4, rows, 8)), integers(random, (1, 2, keys, 8))
     value, grad = normal(random, (1, 2, keys, 8), "float32"), normal(random, (1, 4, rows, 8), "float32")
-    keywords = dict(case.get("keywords", {}), scale=0.5)
+    keywords: dict[str, Any] = dict(case.get("keywords", {}), scale=0.5)
     if case.get("mask"):
         keywords["mask"] = mask_of(case["mask"], rows, keys)
     if case.get("mod"):
@@ -187,13 +190,13 @@ async def check_extreme(case):
         # An LSE that was sliced is still the kernel's own.
         part = pa.attention_weights(query[:, :2], key[:, :1], lse[:, :2], **asked)
         got = [await x.numpy() for x in (out, lse, weights, *gradients)]
-        pooled, colors, part = [await x.numpy() for x in (pooled, colors, part)]
-    assert np.array_equal(part, got[2][:, :2], equal_nan=True), "weights: others from a part of the LSE"
+        shown, painted, sliced = [await x.numpy() for x in (pooled, colors, part)]
+    assert np.array_equal(sliced, got[2][:, :2], equal_nan=True), "weights: others from a part of the LSE"
     exact, errors = exactly(query, key, value, grad, **keywords)
-    assert np.array_equal(colors == 0, np.isnan(exact[2])), (
+    assert np.array_equal(painted == 0, np.isnan(exact[2])), (
         "colours: NaN is not transparent, or something else is"
     )
-    assert np.array_equal(np.isnan(pooled)[..., 0, 0], np.isnan(exact[2]).any((2, 3))), "pooled: NaN is lost"
+    assert np.array_equal(np.isnan(shown)[..., 0, 0], np.isnan(exact[2]).any((2, 3))), "pooled: NaN is lost"
     sums = got[2].astype(np.float64).sum(-1)
     if not case.get("sinks"):
         assert (np.abs(sums - 1) < 1e-5)[np.isfinite(exact[1])].all(), f"weights: rows sum to {sums.max()}"
@@ -211,7 +214,9 @@ async def check_extreme_packed(case):
     cu_q, cu_k = np.cumsum([0, 3, 0, 35, 4]), np.cumsum([0, 7, 4, 33, 9])
     query, key = integers(random, (cu_q[-1], 4, 8)), integers(random, (cu_k[-1], 2, 8))
     value, grad = normal(random, (cu_k[-1], 2, 8), "float32"), normal(random, (cu_q[-1], 4, 8), "float32")
-    keywords = {"scale": 0.5} | ({"score_mod": extreme_mod(case["mod"])} if case.get("mod") else {})
+    keywords: dict[str, Any] = {"scale": 0.5} | (
+        {"score_mod": extreme_mod(case["mod"])} if case.get("mod") else {}
+    )
     if case.get("nan"):
         {"query": query, "key": key, "value": value}[case["nan"]][8, 1, 3] = np.nan
     with poisoned(device):
@@ -220,7 +225,7 @@ async def check_extreme_packed(case):
             query, key, value, *cu, variant=case["variant"], return_lse=True, **keywords
         )
         gradients = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, **keywords)
-        got_out, got_lse, *gradients = [await x.numpy() for x in (out, lse, *gradients)]
+        got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *gradients)]
     answer = dict.fromkeys(("out", "lse", "d_query", "d_key", "d_value"), 0.0)
     for n in range(len(cu_q) - 1):
         rows, columns = slice(*cu_q[n : n + 2]), slice(*cu_k[n : n + 2])
@@ -228,9 +233,9 @@ async def check_extreme_packed(case):
             x.swapaxes(0, 1)[None] for x in (query[rows], key[columns], value[columns], grad[rows])
         ]
         exact, errors = exactly(*heads_first, **keywords)
-        parts = (got_out[rows], gradients[0][rows], gradients[1][columns], gradients[2][columns])
-        out, *d = [x.swapaxes(0, 1)[None] for x in parts]
-        for name, ours in zip(answer, (out, got_lse[None, :, rows], *d), strict=True):
+        parts = (got_out[rows], got[0][rows], got[1][columns], got[2][columns])
+        first, *rest = [x.swapaxes(0, 1)[None] for x in parts]
+        for name, ours in zip(answer, (first, got_lse[None, :, rows], *rest), strict=True):
             at = NAMES.index(name)
             answer[name] = max(answer[name], compare(name, ours, exact[at], errors[at]))
     return answer
@@ -242,7 +247,7 @@ async def check_extreme_decode(case):
     keys = 67
     query, key = integers(random, (1, 4, 1, 8)), integers(random, (1, 2, keys, 8))
     value = np.asarray(round_to(normal(random, (1, 2, keys, 8), "float32"), case["dtype"]), np.float32)
-    keywords = {"scale": 0.5}
+    keywords: dict[str, Any] = {"scale": 0.5}
     if case.get("mod") == "log":
         keywords["score_mod"] = lambda score, b, h, q, k: pa.where(
             (h == 1) & (k == 40), pa.log(0 * score - 1), score
@@ -253,7 +258,9 @@ async def check_extreme_decode(case):
         keywords["softcap"] = case["softcap"]
     if case.get("nan"):
         {"query": query, "key": key, "value": value}[case["nan"]][0, 1, -1, 3] = np.nan
-    sinks = {"sinks": np.array([float(x) for x in case["sinks"]], np.float32)} if case.get("sinks") else {}
+    sinks: dict[str, Any] = (
+        {"sinks": np.array([float(x) for x in case["sinks"]], np.float32)} if case.get("sinks") else {}
+    )
     with poisoned(device):
         cache = pa.KVCache(1, 2, keys, 8, dtype=case["dtype"])
         cache.append(key, value)

@@ -228,10 +228,11 @@ class Device:
     def _make(self, new: NewTensor) -> Tensor:
         if new.row_parts is None:
             return self.empty(new.shape, new.dtype, pitch=new.pitch)
-        planes = self.empty((3, *new.shape), new.dtype)
-        planes.storage().row_parts = new.row_parts
-        lse: Tensor = planes[0]
-        return lse
+        # Room for each row's maximum and sum too, which the caller does not see.
+        whole = self.empty((3, *new.shape), new.dtype)
+        whole._storage.row_parts = new.row_parts
+        first: Tensor = whole[0]
+        return first
 
     def dispatch(
         self,

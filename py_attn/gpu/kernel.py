@@ -76,7 +76,7 @@ class NewTensor(NamedTuple):
     """A tensor that a plan makes: a result of the call, or what one launch leaves for the next.
 
     ``pitch`` is the number of elements from one innermost row to the next, where that is more than its
-    length. ``row_parts`` says what lies behind an LSE.
+    length; ``row_parts`` says what lies behind the LSEs of a contiguous tensor.
     """
 
     name: str

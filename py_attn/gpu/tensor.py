@@ -113,14 +113,8 @@ class Tensor:
     @property
     def description(self) -> Hashable:
         """All that a plan depends on: everything but the buffer itself and what it holds."""
-        return (
-            self.kind.name,
-            self.shape,
-            self.strides,
-            self.offset,
-            self._storage.nbytes,
-            self._storage.row_parts,
-        )
+        storage = self._storage
+        return self.kind.name, self.shape, self.strides, self.offset, storage.nbytes, storage.row_parts
 
     def lives_on(self, device: Device) -> bool:
         """Whether it is one of ``device`` and was not destroyed."""

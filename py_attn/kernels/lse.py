@@ -9,9 +9,8 @@ LSE still find them; of a copy, or an array that was read back and uploaded agai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from py_attn.gpu.binding import Limits, bind
+from py_attn.gpu.binding import Limits
 from py_attn.gpu.kernel import NewTensor
 from py_attn.gpu.tensor import RowParts, Tensor
 
@@ -21,8 +20,8 @@ LSE_PARAMS = {"lse_plane": "u32"}
 ROW_PARTS_PARAMS = {"lse_plane": "u32", "lse_unit": "f32"}
 
 
-def new_lse(name: str, shape: Sequence[int], limits: Limits, *, natural: bool) -> NewTensor:
-    """An LSE that a plan makes, with row_max and row_sum behind it where a binding has room for them.
+def new_lse(name: str, shape: tuple[int, ...], limits: Limits, *, natural: bool) -> NewTensor:
+    """An LSE to be written, with room for row_max and row_sum behind it where a binding may hold them.
 
     Parameters
     ----------
@@ -30,8 +29,8 @@ def new_lse(name: str, shape: Sequence[int], limits: Limits, *, natural: bool) -
         Whether the kernel's scores, and so row_max, are in natural units; else in units of log2.
     """
     rows = math.prod(shape)
-    has_room = 0 < 3 * 4 * rows <= limits["maxStorageBufferBindingSize"]
-    return NewTensor(name, tuple(shape), row_parts=RowParts(rows, natural) if has_room else None)
+    fits = 0 < 12 * rows <= limits["maxStorageBufferBindingSize"]
+    return NewTensor(name, shape, row_parts=RowParts(rows, natural) if fits else None)
 
 
 def lse_plane(lse: NewTensor | None) -> int:
@@ -43,8 +42,9 @@ def row_parts_params(lse: Tensor | None, limits: Limits, *, natural: bool) -> di
     """Values of ``ROW_PARTS_PARAMS`` for a kernel whose scores are in natural units or in units of log2."""
     if lse is None:
         return {"lse_plane": 0, "lse_unit": 1.0}
-    bound = bind(lse, "lse", limits)
-    parts = bound.storage.row_parts if bound.size == bound.storage.nbytes else None
+    storage = lse.storage("lse")
+    # Of a larger buffer only the part that the view spans is bound.
+    parts = storage.row_parts if storage.nbytes <= limits["maxStorageBufferBindingSize"] else None
     # From the units of row_max, or of the LSE itself, to the kernel's.
     given = parts.natural if parts else True
     unit = 1.0 if given == natural else math.log(2) if natural else math.log2(math.e)

@@ -261,7 +261,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
 
 
 def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> Launch:
-    """What every row's gradients need: the parts of its LSE and Σ grad·out."""
+    """What every row's gradients need: its maximum and sum, and Σ grad·out."""
     p, lse = call.options.problem, call.tensors["lse"]
     return launch(
         _DELTA,
@@ -344,7 +344,7 @@ def _launch_side(
 
 
 def _launch_sinks(call: Call) -> Launch:
-    """The gradient of the sinks, float32 [Hq], from ``_ROW_VALUES``."""
+    """The gradient of the sinks, float32 [Hq], from what :func:`_launch_row_values` writes."""
     options, p = call.options, call.options.problem
     return launch(
         _SINKS,

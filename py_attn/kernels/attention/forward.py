@@ -172,8 +172,10 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     options, info, tensors = call.options, call.device.info, call.tensors
     p = options.problem
     makes = [options.result("out", options.out_shape, options.query.dtype)]
-    lse = new_lse("lse", options.lse_shape, info.limits, natural=options.natural) if return_lse else None
-    makes += [lse] if lse else []
+    lse = None
+    if return_lse:
+        lse = new_lse("lse", options.lse_shape, info.limits, natural=options.natural)
+        makes.append(lse)
     if 0 in options.out_shape:
         return Plan(tuple(makes), ())
     launches = []

@@ -77,13 +77,13 @@ def plan_join(
         params={
             **cut_params(cut, tiles * p.heads * p.batch),
             **options.sink_params(),
+            "lse_plane": lse_plane(lse),
             "out_strides": options.result_strides(options.out_shape),
             "batch": p.batch,
             "heads": p.heads,
             "queries": p.queries,
             "tiles": tiles,
             "empty_lse": -math.inf,
-            "lse_plane": lse_plane(lse),
         },
         constants={
             "out_dtype": dtype,
@@ -92,8 +92,7 @@ def plan_join(
             "DV4": dim4,
             "BQ": tile_rows,
             "WORKGROUP": _WORKGROUP,
-            # Only calls without float masks and mods are cut.
-            "natural": False,
+            "natural": options.natural,
             "return_lse": lse is not None,
         },
     )

@@ -124,9 +124,7 @@ def attention_weights(
     query, key : Tensor or array_like
         [B, Hq, Sq, D] and [B, Hkv, Sk, D], or "BSHD".
     lse : Tensor or array_like
-        [B, Hq, Sq] whatever the layout, natural log. What a kernel returned also holds each row's maximum
-        and sum, as do views of it; an array that was read back does not, and then the weights are
-        exp(score - lse), which loses digits where scores lie far from zero.
+        [B, Hq, Sq] whatever the layout, natural log.
     rows, columns : slice
         Queries and keys to show, with positive steps.
     heads : int or list of int, optional

@@ -30,7 +30,7 @@ def decode_attention(
     """Attention of the last S positions over ``cache``, causal ("bottom-right").
 
     The keys are cut into ``splits`` that run beside each other; a second pass combines them by their
-    maxima and sums. Each key and value is read once for all query heads of its group.
+    LSEs. Each key and value is read once for all query heads of its group.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
             partial_out, partial_lse = _new_partials(call, config)
             makes += [partial_out, partial_lse]
             launches.append(_launch_splits(call, config, query, partial_out, partial_lse))
-            launches.append(_launch_reduce(call, config, result, lse, partial_lse))
+            launches.append(_launch_reduce(call, config, partial_lse, result, lse))
     if comes_rotated:
         _rotate_back(call, result, "out", dtype, makes, launches)
     return Plan(tuple(makes), tuple(launches), main)
@@ -104,7 +104,7 @@ def plan_partials(call: Call, config: Config) -> Plan:
 
 
 def _new_partials(call: Call, config: Config) -> tuple[NewTensor, NewTensor]:
-    """What the splits leave: each one's output, normalised by itself, and its LSE."""
+    """What the splits leave: each one's output, normalised by itself, and its LSE, maximum and sum."""
     rows = (*call.out_shape[:3], config.splits)
     partial_out = padded_rows("partial_out", (*rows, call.cache.value_head_dim), "float32")
     return partial_out, _new_lse(call, "partial_lse", rows)
@@ -200,8 +200,8 @@ def _launch_splits(
             "kept": cache.sink_tokens,
             "dropped": cache.total - cache.length,
             "query_place": cache.total - p.queries,
-            "lse_plane": lse_plane(lse),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
+            "lse_plane": lse_plane(lse),
         },
         constants=_split_constants(call, config, seen, out, sinks)
         | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None},
@@ -253,7 +253,7 @@ def _split_constants(
 
 
 def _launch_reduce(
-    call: Call, config: Config, out: NewTensor, lse: NewTensor | None, partial_lse: NewTensor
+    call: Call, config: Config, partial_lse: NewTensor, out: NewTensor, lse: NewTensor | None
 ) -> Launch:
     """The launch that combines the splits by their maxima and sums; sinks come in here."""
     info, sinks, dim = call.device.info, call.sinks_dtype, call.cache.value_head_dim
@@ -283,8 +283,8 @@ def _launch_reduce(
             "heads": call.out_shape[1],
             "queries": call.out_shape[2],
             "empty_lse": -math.inf,
-            "lse_plane": lse_plane(lse),
             "partial_plane": lse_plane(partial_lse),
+            "lse_plane": lse_plane(lse),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
         },
         constants={
@@ -296,8 +296,8 @@ def _launch_reduce(
             "COLUMNS": columns,
             "WORKGROUP": _REDUCE_WORKGROUP,
             "return_lse": lse is not None,
-            "rotates": rotates,
             "natural": call.mods.has_score_mod,
+            "rotates": rotates,
             "subgroup_ids": subgroup_ids,
             **turboquant.ROTATION,
         },

@@ -150,7 +150,7 @@ async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progre
 
 
 class TimedCall(NamedTuple):
-    """One call: all its dispatches together, and the one whose shader is worth reading."""
+    """All dispatches of an operation together, and the one that it is called by."""
 
     main: DispatchTiming
     dispatches: int
@@ -160,14 +160,14 @@ class TimedCall(NamedTuple):
 
 
 async def read_timer(timer: Timer, kernel: str) -> TimedCall:
-    """What a timer measured of one call whose main kernel is ``kernel``."""
-    rows = await timer.results()
+    """What a timer measured of an operation, of whose plans the one called ``kernel`` is the main one."""
+    plans = await timer.plans()
     return TimedCall(
-        main=next(row for row in rows if row.kernel == kernel),
-        dispatches=len(rows),
-        compile_us=sum(row.compile_us or 0.0 for row in rows),
-        dispatch_us=sum(row.wall_us if row.gpu_us is None else row.gpu_us for row in rows),
-        clock="wall" if any(row.gpu_us is None for row in rows) else "gpu",
+        main=next(plan.main for plan in plans if plan.kernel == kernel),
+        dispatches=sum(len(plan.dispatches) for plan in plans),
+        compile_us=sum(plan.compile_us or 0.0 for plan in plans),
+        dispatch_us=sum(plan.wall_us if plan.gpu_us is None else plan.gpu_us for plan in plans),
+        clock="wall" if any(plan.gpu_us is None for plan in plans) else "gpu",
     )
 
 
