@@ -16,7 +16,7 @@ Traits of the model (synced both ways unless noted)
     Jupyter's DOMWidgetView takes a trait of that name for a style widget and tries to show it.
 ``timings`` : dict, kernel → front end; the last answer of ``measure``, {} before
 ``tokens`` : list of str, ``title`` : str, kernel → front end
-``source`` : dict, kernel → front end; what ``Viewer.open_…`` answers on the page, without the tokens
+``source`` : dict, kernel → front end; what the ``open_…`` methods answer on the page, without the tokens
     (kind "tensors" or "weights", where there is nothing to measure or decode; title, layers, heads,
     kvHeads, length, headDim, note, engine, edited)
 ``state`` : "live" | "error", kernel → front end; ``message`` : str, why, or a note ("" for none)
