@@ -11,7 +11,7 @@ import numpy as np
 import py_attn as pa
 from py_attn.gpu import device as devices
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.program import BoundBuffer
+from py_attn.gpu.binding import BoundBuffer
 from py_attn.gpu.shader import Binding, render
 
 device = pa.default_device()
