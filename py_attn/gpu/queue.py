@@ -92,9 +92,8 @@ class Queue:
         pipeline, compiled = self.pipelines.find(shader)
         recorder = self._recording or self._pending
         recorder.add(Dispatch(shader, workgroups, pipeline, compiled, run, is_main), params, buffers)
-        if self._recording is None and (
-            self._timed is not None or len(self._pending.dispatches) >= self._batch
-        ):
+        is_full = len(self._pending.dispatches) >= self._batch
+        if self._recording is None and (is_full or self._timed is not None):
             self._batch = min(2 * self._batch, _MAX_BATCH)
             self.flush()
 
