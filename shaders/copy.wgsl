@@ -42,9 +42,9 @@ fn element(i: u32) -> f32 {
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let i = 4u * ((workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local);
+  let i = 4u * ((workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index);
   if (i >= params.count) {
     return;
   }

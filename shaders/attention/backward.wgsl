@@ -85,7 +85,7 @@ fn main(
 //# endif
   let tx = local.x;
   let ty = local.y;
-  let place = ty * TX + tx;
+  let thread_index = ty * TX + tx;
   let length = at.keys;
   let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;

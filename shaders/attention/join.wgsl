@@ -11,9 +11,9 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) place: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let n = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + place;
+  let n = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index;
   let column = n % DV4;
   let row_of_tile = n / DV4 % BQ;
   let tile = n / (DV4 * BQ);

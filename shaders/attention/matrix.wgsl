@@ -91,7 +91,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# macro load_lines(name, blocks, loads, first)
 //# for n in range(loads)
       {
-        let e = place + {{ n }}u * WORKGROUP;
+        let e = thread_index + {{ n }}u * WORKGROUP;
         let line = min({{ first }} + e / {{ 2 * blocks }}u, end - 1u);
         {{ name }}_ahead[{{ n }}] = {{ name }}_halves({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, e % {{ 2 * blocks }}u);
       }
@@ -100,7 +100,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# macro store_lines(name, blocks, loads)
 //# for n in range(loads)
       {
-        let e = place + {{ n }}u * WORKGROUP;
+        let e = thread_index + {{ n }}u * WORKGROUP;
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         if (e < {{ BK * 2 * blocks }}u) {
 //#   endif
@@ -144,7 +144,7 @@ fn main(
   @builtin(subgroup_invocation_id) lane: u32,
 ) {
 {{ find_query_tile() }}
-  let place = (number * 32u + lane) % WORKGROUP;
+  let thread_index = (number * 32u + lane) % WORKGROUP;
   let row = lane % 16u;
   let part = lane / 16u % 2u;
   let i = first_row + number * 16u + row;
@@ -171,7 +171,7 @@ fn main(
 //# for turn in range(BQ // BK)
 //#   for n in range(key_loads)
     {
-      let e = place + {{ n }}u * WORKGROUP;
+      let e = thread_index + {{ n }}u * WORKGROUP;
       let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
       key_ahead[{{ n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
     }

@@ -19,19 +19,19 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
 //# if varlen
   let at = sequence_of(work % params.tiles);
   let b = at.b;
   let h = work / params.tiles;
-  let i = at.tile * WORKGROUP + local;
+  let i = at.tile * WORKGROUP + thread_index;
   if (b >= params.batch || h >= params.heads || i >= at.queries) {
     return;
   }
 //# else
-  let row = work * WORKGROUP + local;
+  let row = work * WORKGROUP + thread_index;
   if (row >= params.rows) {
     return;
   }

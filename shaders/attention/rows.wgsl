@@ -27,7 +27,7 @@ const IN_STEP = 4u;
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
 //# if varlen
@@ -47,7 +47,7 @@ fn main(
   let b = work / params.tiles / params.heads;
   let at = sequence(b);
 //# endif
-  let first_row = tile * BQ + local * ROWS;
+  let first_row = tile * BQ + thread_index * ROWS;
   if (first_row >= at.queries) {
     return;
   }
@@ -56,7 +56,7 @@ fn main(
   let first_position = i32(first_row) + at.shift;
   let last_position = i32(end_row) - 1 + at.shift;
   // Keys that any row of the neighbours may see, and those that every row of this invocation sees.
-  let walk_first = tile * BQ + local / IN_STEP * IN_STEP * ROWS;
+  let walk_first = tile * BQ + thread_index / IN_STEP * IN_STEP * ROWS;
   let walk_end = min(walk_first + IN_STEP * ROWS, at.queries);
   let begin = max(0, i32(walk_first) + at.shift - params.window_left);
   let end = min(length, i32(walk_end) + at.shift + params.window_right);

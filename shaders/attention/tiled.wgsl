@@ -7,7 +7,7 @@
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
-//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
+//#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index with context
 //# endif
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, row_number, column_number with context
@@ -28,7 +28,7 @@
 {{ tile_memory(DV4, D4 if query_resident else 0) }}
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
 //# if subgroups
-{{ place_memory() }}
+{{ thread_index_memory() }}
 //# endif
 //## With two buffers what has been asked for must be used, so no tile is left out.
 //# set leaves_out = masks and BUFFERS == 1
@@ -71,20 +71,20 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if subgroups
-{{ place_arguments() }}
+{{ thread_index_arguments() }}
 //# else
   @builtin(local_invocation_id) local: vec3<u32>,
 //# endif
 ) {
 {{ find_query_tile() }}
 //# if subgroups
-{{ find_place() }}
-  let tx = place % TX;
-  let ty = place / TX;
+{{ find_thread_index() }}
+  let tx = thread_index % TX;
+  let ty = thread_index / TX;
 //# else
   let tx = local.x;
   let ty = local.y;
-  let place = ty * TX + tx;
+  let thread_index = ty * TX + tx;
 //# endif
 
   var top: array<f32, ROWS>;
@@ -112,7 +112,7 @@ fn main(
 //# if leaves_out
     // A tile that the mask hides from every row is not computed.
     var seen = false;
-    for (var e = place; e < BQ * BK; e += WORKGROUP) {
+    for (var e = thread_index; e < BQ * BK; e += WORKGROUP) {
       let i = first_row + e / BK;
       let j = i32(tile + e % BK);
       if (i <= last_row && in_window(i32(i) + shift, j, length)) {
@@ -123,7 +123,7 @@ fn main(
       atomicStore(&tile_seen, 1u);
     }
     workgroupBarrier();
-    if (place == 0u) {
+    if (thread_index == 0u) {
       tile_live = atomicExchange(&tile_seen, 0u);
     }
     if (workgroupUniformLoad(&tile_live) == 0u) {

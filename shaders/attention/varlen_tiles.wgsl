@@ -13,9 +13,9 @@ fn key_edge(s: u32) -> u32 {
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let slot = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local;
+  let slot = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index;
   if (slot >= params.slots) {
     return;
   }

@@ -6,7 +6,7 @@
 //# from "lib/exp.wgsl" import exp_of with context
 //# if rotates
 //#   from "lib/turboquant.wgsl" import rotation_in_subgroup with context
-//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
+//#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index with context
 //# endif
 {{ half_types(dtypes) }}
 {{ writer("out", out_dtype) }}
@@ -14,7 +14,7 @@
 //# include "lib/row_end.wgsl"
 //# if rotates
 {{ rotation_in_subgroup(true) }}
-{{ place_memory() }}
+{{ thread_index_memory() }}
 //# endif
 
 const PARTS = WORKGROUP / COLUMNS;
@@ -28,9 +28,9 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if rotates
-{{ place_arguments() }}
+{{ thread_index_arguments() }}
 //# else
-  @builtin(local_invocation_index) place: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 //# endif
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
@@ -39,14 +39,14 @@ fn main(
     return;
   }
 //# if rotates
-{{ find_place() }}
+{{ find_thread_index() }}
 //# endif
-  let column = work % BLOCKS * COLUMNS + place % COLUMNS;
+  let column = work % BLOCKS * COLUMNS + thread_index % COLUMNS;
   let first = row * params.splits;
   var top = LOWEST;
   var total = 0.0;
   var sum = vec4<f32>();
-  for (var s = place / COLUMNS; s < params.splits; s += PARTS) {
+  for (var s = thread_index / COLUMNS; s < params.splits; s += PARTS) {
     let part_max = partial_lse[params.partial_plane + first + s];
     let part_sum = partial_lse[2u * params.partial_plane + first + s];
     let part = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
@@ -57,30 +57,30 @@ fn main(
     total = fma(total, shrink, weight);
     sum = fma(vec4<f32>(weight), part, sum * shrink);
   }
-  tops[place] = top;
-  totals[place] = total;
-  sums[place] = sum;
+  tops[thread_index] = top;
+  totals[thread_index] = total;
+  sums[thread_index] = sum;
   workgroupBarrier();
   for (var n = 0u; n < PARTS; n++) {
-    top = max(top, tops[n * COLUMNS + place % COLUMNS]);
+    top = max(top, tops[n * COLUMNS + thread_index % COLUMNS]);
   }
   total = 0.0;
   sum = vec4<f32>();
   for (var n = 0u; n < PARTS; n++) {
-    let weight = {{ exp_of("tops[n * COLUMNS + place % COLUMNS] - top") }};
-    total = fma(totals[n * COLUMNS + place % COLUMNS], weight, total);
-    sum = fma(vec4<f32>(weight), sums[n * COLUMNS + place % COLUMNS], sum);
+    let weight = {{ exp_of("tops[n * COLUMNS + thread_index % COLUMNS] - top") }};
+    total = fma(totals[n * COLUMNS + thread_index % COLUMNS], weight, total);
+    sum = fma(vec4<f32>(weight), sums[n * COLUMNS + thread_index % COLUMNS], sum);
   }
   let end_of_row = row_end(row / params.queries % params.heads, top, total);
   sum *= end_of_row.x;
 //# if rotates
   sum = rotate_back(sum, 4u * column + vec4<u32>(0u, 1u, 2u, 3u));
 //# endif
-  if (place < COLUMNS && column < DV4) {
+  if (thread_index < COLUMNS && column < DV4) {
     out_put4(4u * (row * DV4 + column), sum);
   }
 //# if return_lse
-  if (place == 0u && column == 0u) {
+  if (thread_index == 0u && column == 0u) {
     store_lse(row, end_of_row);
   }
 //# endif

@@ -23,7 +23,7 @@
 //# from "lib/pieces.wgsl" import piece_reader with context
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
-//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place, swapped with context
+//#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -74,7 +74,7 @@ var<workgroup> exchanged_weight: array<f32, {{ held * WORKGROUP }}>;
 var<workgroup> exchanged_top: array<f32, WORKGROUP>;
 var<workgroup> exchanged_shrink: array<f32, WORKGROUP>;
 //# else
-{{ place_memory() }}
+{{ thread_index_memory() }}
 //# endif
 //##
 //## The first element of a piece that an invocation holds, kept within the row.
@@ -128,9 +128,9 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if subgroups
-{{ place_arguments() }}
+{{ thread_index_arguments() }}
 //# else
-  @builtin(local_invocation_index) place: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 //# endif
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
@@ -142,15 +142,15 @@ fn main(
     return;
   }
 //# if subgroups
-{{ find_place() }}
+{{ find_thread_index() }}
 //# endif
-  let team = place / TEAM;
-  let lane = place % LANES;
-  let group = place % TEAM / LANES;
-  let value_lane = place % VALUE_LANES;
-  let value_group = place % TEAM / VALUE_LANES;
+  let team = thread_index / TEAM;
+  let lane = thread_index % LANES;
+  let group = thread_index % TEAM / LANES;
+  let value_lane = thread_index % VALUE_LANES;
+  let value_group = thread_index % TEAM / VALUE_LANES;
   // The first of those that hold the weights of this invocation's values.
-  let weights_from = {{ "subgroup_lane" if subgroups else "place" }} - place % TEAM + value_group * LANES;
+  let weights_from = {{ "subgroup_lane" if subgroups else "thread_index" }} - thread_index % TEAM + value_group * LANES;
   let rows = params.group * params.queries;
   let length = i32(params.keys);
   let shift = query_shift(length);
@@ -185,8 +185,8 @@ fn main(
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
   for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
-    let r = (begun + place) / {{ query_vec4s }}u;
-    let vec4_of_row = (begun + place) % {{ query_vec4s }}u;
+    let r = (begun + thread_index) / {{ query_vec4s }}u;
+    let vec4_of_row = (begun + thread_index) % {{ query_vec4s }}u;
     let row = chunk * ROWS + r;
     var four = vec4<f32>();
     if (r < ROWS && row < rows && vec4_of_row < D4) {
@@ -256,13 +256,13 @@ fn main(
 //#   endfor
 //# else
 //#   call(n) each("n", partial, unrolled)
-    exchanged[{{ n }} * WORKGROUP + place] = s[{{ n }}];
+    exchanged[{{ n }} * WORKGROUP + thread_index] = s[{{ n }}];
 //#   endcall
     workgroupBarrier();
 //#   call(m) each("m", held, unrolled)
     s[{{ m }}] = 0.0;
     for (var other = 0u; other < LANES; other++) {
-      s[{{ m }}] += exchanged[(lane % {{ distinct }}u + LANES * {{ m }}) * WORKGROUP + place - lane + other];
+      s[{{ m }}] += exchanged[(lane % {{ distinct }}u + LANES * {{ m }}) * WORKGROUP + thread_index - lane + other];
     }
 //#   endcall
 //# endif
@@ -289,10 +289,10 @@ fn main(
 //#     endif
 //#   endfor
 //# else
-    exchanged_top[place] = high;
+    exchanged_top[thread_index] = high;
     workgroupBarrier();
     for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
-      high = max(high, exchanged_top[place - lane + other]);
+      high = max(high, exchanged_top[thread_index - lane + other]);
     }
 //# endif
 //# if subgroups
@@ -306,9 +306,9 @@ fn main(
 //#     endcall
 //#   endcall
 //# else
-    exchanged_shrink[place] = {{ exp_of("top - high") }};
+    exchanged_shrink[thread_index] = {{ exp_of("top - high") }};
     top = high;
-    total *= exchanged_shrink[place];
+    total *= exchanged_shrink[thread_index];
 //# endif
 //# call(m) each("m", held, unrolled)
     let weight = {{ exp_of("s[" ~ m ~ "] - top") }};
@@ -318,7 +318,7 @@ fn main(
 {{ load_scales("next") }}
 //# if not subgroups
 //#   call(m) each("m", held, unrolled)
-    exchanged_weight[{{ m }} * WORKGROUP + place] = s[{{ m }}];
+    exchanged_weight[{{ m }} * WORKGROUP + thread_index] = s[{{ m }}];
 //#   endcall
     workgroupBarrier();
 //#   call(r) each("r", ROWS, unrolled)
@@ -361,32 +361,32 @@ fn main(
 //#     endif
 //#   endfor
 //# else
-  exchanged_top[place] = total;
+  exchanged_top[thread_index] = total;
   workgroupBarrier();
   total = 0.0;
   for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
-    total += exchanged_top[place - lane + other];
+    total += exchanged_top[thread_index - lane + other];
   }
 //# endif
-  if (place % TEAM < ROWS) {
+  if (thread_index % TEAM < ROWS) {
     tops[lane * TEAMS + team] = top;
     totals[lane * TEAMS + team] = total;
   }
   workgroupBarrier();
-  if (place < ROWS && chunk * ROWS + place < rows) {
+  if (thread_index < ROWS && chunk * ROWS + thread_index < rows) {
     var most = LOWEST;
     for (var t = 0u; t < TEAMS; t++) {
-      most = max(most, tops[place * TEAMS + t]);
+      most = max(most, tops[thread_index * TEAMS + t]);
     }
     var all = 0.0;
     for (var t = 0u; t < TEAMS; t++) {
-      let share = {{ exp_of("tops[place * TEAMS + t] - most") }};
-      all = fma(totals[place * TEAMS + t], share, all);
-      shares[place * TEAMS + t] = share;
+      let share = {{ exp_of("tops[thread_index * TEAMS + t] - most") }};
+      all = fma(totals[thread_index * TEAMS + t], share, all);
+      shares[thread_index * TEAMS + t] = share;
     }
     let end_of_row = row_end(own_head, most, all);
     for (var t = 0u; t < TEAMS; t++) {
-      shares[place * TEAMS + t] *= end_of_row.x;
+      shares[thread_index * TEAMS + t] *= end_of_row.x;
     }
 //# if return_lse
     store_lse(((b * params.heads + own_head) * params.queries + own_query) * params.splits + split, end_of_row);
@@ -396,10 +396,10 @@ fn main(
 //#   set some = [MERGED, ROWS * vec4s - first] | min
   workgroupBarrier();
 //#   call(n) each("n", some, unrolled)
-  merged[{{ n }} * WORKGROUP + place] = sums[{{ first }}u + {{ n }}] * shares[({{ first }}u + {{ n }}) / {{ vec4s }}u * TEAMS + team];
+  merged[{{ n }} * WORKGROUP + thread_index] = sums[{{ first }}u + {{ n }}] * shares[({{ first }}u + {{ n }}) / {{ vec4s }}u * TEAMS + team];
 //#   endcall
   workgroupBarrier();
-  for (var e = place; e < {{ some }}u * VALUE_LANES; e += WORKGROUP) {
+  for (var e = thread_index; e < {{ some }}u * VALUE_LANES; e += WORKGROUP) {
     var sum = vec4<f32>();
     for (var part = 0u; part < PARTS; part++) {
       sum += merged[e / VALUE_LANES * WORKGROUP + part * VALUE_LANES + e % VALUE_LANES];

@@ -23,7 +23,7 @@
 //## The per-invocation arrays are indexed by constants where `unrolled`, which puts them in registers; a
 //## software adapter's compiler prefers loops.
 //##
-//## The names around: place, tx, ty; first_row, last_row; tile (the first column of BK), end (past the last);
+//## The names around: thread_index, tx, ty; first_row, last_row; tile (the first column of BK), end (past the last);
 //## X_head, the first element of the head of operand X, and X_vec4 from vec4_reader.
 //# from "lib/blocks.wgsl" import each
 //# set column_pitch = BK // 4 + 1
@@ -103,7 +103,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# macro stage_rows(row, d4)
 //# set chunks = (d4 + DEPTH4 - 1) // DEPTH4
 //# call(n) each("n", row_loads * chunks, unrolled)
-  let e = place + {{ n }} * WORKGROUP;
+  let e = thread_index + {{ n }} * WORKGROUP;
   if (e < BQ * DEPTH4 * {{ chunks }}u) {
 {{ put("RESIDENT_ROWS", "ROW_PITCH", "BQ", row ~ "_vec4(" ~ row ~ "_head, first_row + " ~ line.format("BQ") ~ ", last_row, " ~ vec4_of_line.format("BQ") ~ ")") }}
   }
@@ -113,12 +113,12 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## Asks for the lines of one chunk, from vec4 `depth` on, of the tile that begins at column `first`.
 //# macro load_lines(row, column, depth, first, resident)
 //# call(n) each("n", column_loads, unrolled)
-        let e = place + {{ n }} * WORKGROUP;
+        let e = thread_index + {{ n }} * WORKGROUP;
         lines[{{ n }}] = {{ column }}_vec4({{ column }}_head, {{ first }} + {{ line.format("BK") }}, end - 1u, {{ depth }} + {{ vec4_of_line.format("BK") }});
 //# endcall
 //# if not resident
 //#   call(n) each("n", row_loads, unrolled)
-        let e = place + {{ n }} * WORKGROUP;
+        let e = thread_index + {{ n }} * WORKGROUP;
         lines[{{ column_loads }}u + {{ n }}] = {{ row }}_vec4({{ row }}_head, first_row + {{ line.format("BQ") }}, last_row, {{ depth }} + {{ vec4_of_line.format("BQ") }});
 //#   endcall
 //# endif
@@ -126,7 +126,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //# macro store_lines(buffer, resident)
 //# call(n) each("n", column_loads, unrolled)
-      let e = place + {{ n }} * WORKGROUP;
+      let e = thread_index + {{ n }} * WORKGROUP;
 //#   if BK * DEPTH4 % WORKGROUP
       if (e < BK * DEPTH4) {
 //#   endif
@@ -137,7 +137,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# if not resident
 //#   call(n) each("n", row_loads, unrolled)
-      let e = place + {{ n }} * WORKGROUP;
+      let e = thread_index + {{ n }} * WORKGROUP;
 //#     if BQ * DEPTH4 % WORKGROUP
       if (e < BQ * DEPTH4) {
 //#     endif
@@ -248,11 +248,11 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# macro load_values(column, d4, part, first)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
 //#   if WORKGROUP % d4 == 0
-        let slot = place / {{ d4 }}u + {{ n }} * {{ WORKGROUP // d4 }}u;
-        let d = place % {{ d4 }}u;
+        let slot = thread_index / {{ d4 }}u + {{ n }} * {{ WORKGROUP // d4 }}u;
+        let d = thread_index % {{ d4 }}u;
 //#   else
-        let slot = (place + {{ n }} * WORKGROUP) / {{ d4 }}u;
-        let d = (place + {{ n }} * WORKGROUP) % {{ d4 }}u;
+        let slot = (thread_index + {{ n }} * WORKGROUP) / {{ d4 }}u;
+        let d = (thread_index + {{ n }} * WORKGROUP) % {{ d4 }}u;
 //#   endif
         let coefficient = {{ part }} * (VALUE_KEYS / TX) + slot / TX;
         let number = {{ first }} + 4u * (slot % TX) + 4u * TX * (coefficient / 4u) + coefficient % 4u;
@@ -262,7 +262,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //# macro store_values(d4, buffer)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
-      let e = place + {{ n }} * WORKGROUP;
+      let e = thread_index + {{ n }} * WORKGROUP;
 //#   if VALUE_KEYS * d4 % WORKGROUP
       if (e < VALUE_KEYS * {{ d4 }}u) {
 //#   endif
