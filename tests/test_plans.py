@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels.attention.config import Config
-from py_attn.kernels.attention.tiles import CANDIDATES, Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.attention.tiles import CANDIDATES, TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
 from py_attn.kernels.decode.config import choose_splits, walk_of_splits
 from tests.recording_bridge import LIMITS, RecordingBridge
 
@@ -388,75 +388,75 @@ def test_tiles_follow_the_rows_and_the_heads():
 _LARGE = next(tile for tile in CANDIDATES.values() if tile.buffers == 2)
 
 
-def makespan(tiles, keys, tile, cut, cores=132):
+def makespan(tiles, keys, tile, split, cores=132):
     """Steps until all is done, each core taking the next workgroup when it is done with one."""
     steps = -(-keys // tile.keys)
     work = [steps] * tiles
-    if cut:
-        long = cut.keys // tile.keys
-        short = steps - long * (cut.pieces - 1)
-        work[tiles - cut.tiles :] = [long] * (cut.tiles * (cut.pieces - 1)) + [short] * cut.tiles
+    if split:
+        long = split.keys // tile.keys
+        short = steps - long * (split.splits - 1)
+        work[tiles - split.tiles :] = [long] * (split.tiles * (split.splits - 1)) + [short] * split.tiles
     busy = [0] * cores
     for n in work:
         heapq.heapreplace(busy, busy[0] + n)
     return max(busy)
 
 
-def best_cut(tiles, keys):
-    """The cut of the last round with the shortest makespan, of all that there are, or None if there is none.
+def best_split(tiles, keys):
+    """The split of the last round with the shortest makespan, of all that there are, or None if there is none.
 
-    Cuts into more than two pieces for each core, on average, do not count: pieces take memory.
+    More than two splits for each core, on average, do not count: their partial results take memory.
     """
     last_round, steps = tiles % 132, -(-keys // _LARGE.keys)
-    cuts = [Cut(last_round, -(-steps // longest), longest * _LARGE.keys) for longest in range(1, steps)]
-    small = [cut for cut in cuts if cut.tiles * cut.pieces <= 2 * 132]
-    return min(small, key=lambda cut: makespan(last_round, keys, _LARGE, cut), default=None)
+    found = [TailSplit(last_round, -(-steps // longest), longest * _LARGE.keys) for longest in range(1, steps)]
+    small = [split for split in found if split.tiles * split.splits <= 2 * 132]
+    return min(small, key=lambda split: makespan(last_round, keys, _LARGE, split), default=None)
 
 
-def check_cut(tiles, keys):
-    """Where some cut saves two steps, one is made and none is better; where none does, none is made."""
-    cut, best = cut_of(tiles, keys, _LARGE, 32), best_cut(tiles, keys)
+def check_split(tiles, keys):
+    """Where some split saves two steps, one is made and none is better; where none does, none is made."""
+    split, best = choose_tail_split(tiles, keys, _LARGE, 32), best_split(tiles, keys)
     last_round = tiles % 132
     whole = makespan(last_round, keys, _LARGE, None)
     shortest = makespan(last_round, keys, _LARGE, best) if best else whole
-    if cut is None:
+    if split is None:
         assert shortest > whole - 2
         return
-    assert cut.tiles == last_round
-    assert cut.keys % _LARGE.keys == 0
-    assert (cut.pieces - 1) * cut.keys < keys <= cut.pieces * cut.keys
-    assert cut.tiles * cut.pieces <= 2 * 132
-    assert makespan(last_round, keys, _LARGE, cut) == shortest <= whole - 2
+    assert split.tiles == last_round
+    assert split.keys % _LARGE.keys == 0
+    assert (split.splits - 1) * split.keys < keys <= split.splits * split.keys
+    assert split.tiles * split.splits <= 2 * 132
+    assert makespan(last_round, keys, _LARGE, split) == shortest <= whole - 2
     # The rounds before it take as long as they did.
-    assert makespan(tiles, keys, _LARGE, None) - makespan(tiles, keys, _LARGE, cut) == whole - shortest
+    assert makespan(tiles, keys, _LARGE, None) - makespan(tiles, keys, _LARGE, split) == whole - shortest
 
 
 @given(st.integers(1, 1000), st.integers(1, 20_000))
-# A last round of 89 tiles and 7 steps: only pieces of one step would save two, and these are 623.
+# A last round of 89 tiles and 7 steps: only splits of one step would save two, and these are 623.
 @example(881, 769)
-def test_a_cut_saves_steps_and_loses_no_key(tiles, keys):
-    check_cut(tiles, keys)
+def test_a_split_saves_steps_and_loses_no_key(tiles, keys):
+    check_split(tiles, keys)
 
 
 @pytest.mark.parametrize("steps", range(1, 33))
-def test_every_last_round_of_a_few_steps_is_cut_where_that_saves_some(steps):
+def test_every_last_round_of_a_few_steps_is_split_where_that_saves_some(steps):
     for last_round in range(1, 132):
-        check_cut(132 + last_round, steps * _LARGE.keys)
+        check_split(132 + last_round, steps * _LARGE.keys)
 
 
-def test_what_is_not_cut():
-    assert cut_of(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
+def test_what_is_not_split():
+    assert choose_tail_split(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
     # Two of them share a core at this head dim, so these have no last round.
-    assert cut_of(512, 4096, _LARGE, 16) is None
-    assert cut_of(250, 8192, _LARGE, 16) is None
-    assert cut_of(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
-    assert cut_of(132, 4096, _LARGE, 32) is None
-    assert cut_of(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None
-    assert cut_of(512, 128, _LARGE, 32) is None
-    assert cut_of(0, 4096, _LARGE, 32) is None
+    assert choose_tail_split(512, 4096, _LARGE, 16) is None
+    assert choose_tail_split(250, 8192, _LARGE, 16) is None
+    assert choose_tail_split(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
+    assert choose_tail_split(132, 4096, _LARGE, 32) is None
+    assert choose_tail_split(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None
+    assert choose_tail_split(512, 128, _LARGE, 32) is None
+    assert choose_tail_split(0, 4096, _LARGE, 32) is None
 
 
-def test_pieces_are_joined():
+def test_splits_of_tiles_are_joined():
     room = {"maxComputeWorkgroupStorageSize": 48 << 10}
     bridge = RecordingBridge(software=False, subgroup_size=32, features=("subgroup_id",), **room)
     device = device_on(bridge)
@@ -469,18 +469,18 @@ def test_pieces_are_joined():
     tiled, join, *rest = [launch for program in bridge.programs for launch in program]
     assert [launch.label for launch in (tiled, join)] == ["attention/subgroup", "attention_join/float32"]
     assert ["join" in launch.label for launch in rest] == [False, False]
-    tiles, cut = 12 * 16, cut_of(12 * 16, 2100, _LARGE, 32)
-    assert tiled.workgroups[0] == tiles + cut.tiles * (cut.pieces - 1)
+    tiles, split = 12 * 16, choose_tail_split(12 * 16, 2100, _LARGE, 32)
+    assert tiled.workgroups[0] == tiles + split.tiles * (split.splits - 1)
     assert tiled.buffers[-1][0] == join.buffers[0][0]
-    assert tiled.buffers[-1][2] == cut.tiles * cut.pieces * 128 * 33 * 16
+    assert tiled.buffers[-1][2] == split.tiles * split.splits * 128 * 33 * 16
     assert [b[0] for b in join.buffers[1:]] == [b[0] for b in tiled.buffers[3:5]]
 
 
-def test_few_rows_take_large_tiles_where_these_can_be_cut():
+def test_few_rows_take_large_tiles_where_these_can_be_split():
     tiles = tiles_for(16, 16, LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10})
     assert choose_tile(1024, 12, tiles).queries == 64
-    assert choose_tile(1024, 12, tiles, cut_keys=1024, wide4=16).queries == 128
-    assert choose_tile(128, 12, tiles, cut_keys=1024, wide4=16).queries < 128
+    assert choose_tile(1024, 12, tiles, split_keys=1024, wide4=16).queries == 128
+    assert choose_tile(128, 12, tiles, split_keys=1024, wide4=16).queries < 128
 
 
 def test_a_configuration_in_place_of_a_variant_is_what_runs(device, inputs):

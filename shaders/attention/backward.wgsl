@@ -38,7 +38,7 @@
 {{ tile_memory(wide4, 0) }}
 
 //## Rows that lie behind a sequence's keys get zeros: what they hold may be anything, and 0 · NaN is NaN.
-//# macro store(name, sums, d4, factor)
+//# macro store(name, acc, d4, factor)
 //# set across = (d4 + TX - 1) // TX
 //# set stored = "{}" if by_query else "select(vec4<f32>(), {}, i32(n) < length)"
 //# call(r) each("r", ROWS, unrolled)
@@ -47,7 +47,7 @@
     let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
 //#   call(o) each("o", across, unrolled)
     if ({{ o }} * TX + tx < {{ d4 }}u) {
-      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ stored.format(sums ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }});
+      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ stored.format(acc ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }});
     }
 //#   endcall
   }
@@ -92,9 +92,9 @@ fn main(
 
   var s: array<vec4<f32>, ROWS * SCORES>;
   var dp: array<vec4<f32>, ROWS * SCORES>;
-  var sums: array<vec4<f32>, {{ ROWS * ((D4 + TX - 1) // TX) }}>;
+  var acc: array<vec4<f32>, {{ ROWS * ((D4 + TX - 1) // TX) }}>;
 //# if not by_query
-  var sums2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
+  var acc2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
 //# endif
   // What row_values has of the queries: of the rows, or of each tile's columns.
   var ends: array<vec3<f32>, {{ ROWS if by_query else BK // TX }}>;
@@ -170,16 +170,16 @@ fn main(
 //# endcall
 //# if not by_query
 {{ load_values(column2, DV4, "0u", "tile") }}
-{{ accumulate("sums2", "s", column2, DV4) }}
+{{ accumulate("acc2", "s", column2, DV4) }}
 //# endif
 {{ load_values(column, D4, "0u", "tile") }}
-{{ accumulate("sums", "dp", column, D4) }}
+{{ accumulate("acc", "dp", column, D4) }}
   }
 //# if by_query
-{{ store("d_query", "sums", D4, " * params.grad_scale") }}
+{{ store("d_query", "acc", D4, " * params.grad_scale") }}
 //# else
   }
-{{ store("d_key", "sums", D4, " * params.grad_scale") }}
-{{ store("d_value", "sums2", DV4, "") }}
+{{ store("d_key", "acc", D4, " * params.grad_scale") }}
+{{ store("d_value", "acc2", DV4, "") }}
 //# endif
 }

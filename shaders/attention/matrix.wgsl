@@ -44,7 +44,7 @@
 //# include "lib/sequences.wgsl"
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
-alias Sums = subgroup_matrix_result<f32, 16, 16>;
+alias Result = subgroup_matrix_result<f32, 16, 16>;
 var<workgroup> keys: array<vec4<u32>, {{ BK * key_pitch }}>;
 var<workgroup> values: array<vec4<u32>, {{ BK * value_pitch }}>;
 var<workgroup> scores: array<array<vec4<f32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
@@ -119,7 +119,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //#   set first = round * key_blocks
 //#   set count = [key_blocks, value_blocks - first] | min
 //#   for c in range(count)
-    subgroupMatrixStore<row_major>(&scores[number], {{ 4 * c }}u, sums_{{ first + c }}, {{ score_pitch }}u);
+    subgroupMatrixStore<row_major>(&scores[number], {{ 4 * c }}u, acc_{{ first + c }}, {{ score_pitch }}u);
 //#   endfor
     workgroupBarrier();
     for (var c = 0u; c < {{ span4 }}u; c++) {
@@ -130,7 +130,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
     workgroupBarrier();
 //#   if back
 //#     for c in range(count)
-    sums_{{ first + c }} = subgroupMatrixLoad<Sums, row_major>(&scores[number], {{ 4 * c }}u, {{ score_pitch }}u);
+    acc_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ 4 * c }}u, {{ score_pitch }}u);
 //#     endfor
     workgroupBarrier();
 //#   endif
@@ -155,12 +155,12 @@ fn main(
   var s: array<vec4<f32>, {{ span4 }}>;
   // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
   var reference = LOWEST;
-  var total = 0.0;
+  var row_sum = 0.0;
 //# if return_lse
-  var mass = 0.0;
+  var unrounded_sum = 0.0;
 //# endif
 //# for n in range(value_blocks)
-  var sums_{{ n }} = Sums();
+  var acc_{{ n }} = Result();
 //# endfor
 //# for d in range(head_blocks)
   var query_{{ d }} = Left();
@@ -198,11 +198,11 @@ fn main(
   for (var tile = begin; tile < end; tile += BK) {
     turn++;
     // Where every row sees every key of the tile there is nothing to check.
-    let whole = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
+    let all_visible = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
     {
 //# for k in range(key_blocks)
-      var s_{{ k }} = Sums();
+      var s_{{ k }} = Result();
 //# endfor
 //# for d in range(head_blocks)
 //#   for k in range(key_blocks)
@@ -238,7 +238,7 @@ fn main(
     s[{{ c }}] = vec4<f32>(shaped(s[{{ c }}].x), shaped(s[{{ c }}].y), shaped(s[{{ c }}].z), shaped(s[{{ c }}].w));
 //#     endfor
 //#   endif
-    if (!whole) {
+    if (!all_visible) {
       // The keys that the row sees, counted from this invocation's first one.
       let lowest = vec4<i32>(position - params.window_left - i32(first_key));
       let highest = vec4<i32>(min(position + params.window_right, length - 1) - i32(first_key));
@@ -250,45 +250,45 @@ fn main(
 //#   endfor
     }
 //# endif
-    var highs = s[0];
+    var max4 = s[0];
 //# for c in range(1, span4)
-    highs = max(highs, s[{{ c }}]);
+    max4 = max(max4, s[{{ c }}]);
 //# endfor
-    var high = max(max(highs.x, highs.y), max(highs.z, highs.w));
-    high = max(high, subgroupShuffleXor(high, 16u));
-    let higher = select(reference, high, high > reference + {{ slack }}.0{{ " * LN_2" if natural }});
-    let shrink = {{ exp_of("reference - higher") }};
-    if ((higher != reference) & (total > 0.0)) {
+    var new_max = max(max(max4.x, max4.y), max(max4.z, max4.w));
+    new_max = max(new_max, subgroupShuffleXor(new_max, 16u));
+    let new_reference = select(reference, new_max, new_max > reference + {{ slack }}.0{{ " * LN_2" if natural }});
+    let rescale = {{ exp_of("reference - new_reference") }};
+    if ((new_reference != reference) & (row_sum > 0.0)) {
       atomicStore(&moved, turn);
     }
-    reference = higher;
-    var sum = vec4<f32>();
+    reference = new_reference;
+    var sum4 = vec4<f32>();
 //# if return_lse
-    var sum_unrounded = vec4<f32>();
+    var unrounded_sum4 = vec4<f32>();
 //# endif
 //# for c in range(0, span4, 2)
     {
-      let p = {{ exp_of("s[" ~ c ~ "] - higher") }};
-      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - higher") }};
+      let p = {{ exp_of("s[" ~ c ~ "] - new_reference") }};
+      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - new_reference") }};
       let half_p = vec4<f16>(p);
       let half_q = vec4<f16>(q);
-      sum += vec4<f32>(half_p) + vec4<f32>(half_q);
+      sum4 += vec4<f32>(half_p) + vec4<f32>(half_q);
 //#   if return_lse
-      sum_unrounded += p + q;
+      unrounded_sum4 += p + q;
 //#   endif
       let v = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
       weights[number][row * {{ weight_pitch }}u + part * {{ span4 // 2 }}u + {{ c // 2 }}u] = v;
     }
 //# endfor
-    total = total * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
+    row_sum = row_sum * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
 //# if return_lse
-    mass = mass * shrink + ((sum_unrounded.x + sum_unrounded.y) + (sum_unrounded.z + sum_unrounded.w));
+    unrounded_sum = unrounded_sum * rescale + ((unrounded_sum4.x + unrounded_sum4.y) + (unrounded_sum4.z + unrounded_sum4.w));
 //# endif
 
     // Also the barrier behind which weights, keys and values are there.
     if (workgroupUniformLoad(&moved) == turn) {
 //# call(at, n) through_memory(True)
-      scores[number][{{ at }}] *= shrink;
+      scores[number][{{ at }}] *= rescale;
 //# endcall
     }
     {
@@ -299,15 +299,15 @@ fn main(
 //#   for n in range(value_blocks)
       {
         let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
-        sums_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, sums_{{ n }});
+        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, acc_{{ n }});
       }
 //#   endfor
 //# endfor
     }
   }
 
-  total += subgroupShuffleXor(total, 16u);
-  let factor = row_end(h, reference, total).x;
+  row_sum += subgroupShuffleXor(row_sum, 16u);
+  let factor = row_end(h, reference, row_sum).x;
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
   workgroupBarrier();
 //# call(at, n) through_memory(False)
@@ -316,9 +316,9 @@ fn main(
       }
 //# endcall
 //# if return_lse
-  mass += subgroupShuffleXor(mass, 16u);
+  unrounded_sum += subgroupShuffleXor(unrounded_sum, 16u);
   if (i <= last_row && part == 0u) {
-    store_lse((b * params.heads + h) * params.queries + i, row_end(h, reference, mass));
+    store_lse((b * params.heads + h) * params.queries + i, row_end(h, reference, unrounded_sum));
   }
 //# endif
 }

@@ -75,14 +75,14 @@ fn main(
       q[r * D4 + d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
     }
   }
-  var sums: array<vec4<f32>, {{ ROWS * DV4 }}>;
-  var tops: array<f32, ROWS>;
+  var acc: array<vec4<f32>, {{ ROWS * DV4 }}>;
+  var row_max: array<f32, ROWS>;
   // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
   // added up by themselves.
-  var totals: array<f32, ROWS>;
-  var recents: array<f32, ROWS>;
+  var row_sum: array<f32, ROWS>;
+  var recent_sum: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
-    tops[r] = LOWEST;
+    row_max[r] = LOWEST;
   }
   var scores: array<vec4<f32>, ROWS>;
 
@@ -118,17 +118,17 @@ fn main(
     }
 //# for r in range(ROWS)
     let s{{ r }} = scores[{{ r }}];
-    let higher{{ r }} = max(max(tops[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
-    let shrink{{ r }} = {{ exp_of("tops[" ~ r ~ "] - higher" ~ r) }};
-    let p{{ r }} = {{ exp_of("s" ~ r ~ " - higher" ~ r) }};
-    tops[{{ r }}] = higher{{ r }};
-    totals[{{ r }}] *= shrink{{ r }};
-    recents[{{ r }}] = recents[{{ r }}] * shrink{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
+    let new_max{{ r }} = max(max(row_max[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
+    let rescale{{ r }} = {{ exp_of("row_max[" ~ r ~ "] - new_max" ~ r) }};
+    let p{{ r }} = {{ exp_of("s" ~ r ~ " - new_max" ~ r) }};
+    row_max[{{ r }}] = new_max{{ r }};
+    row_sum[{{ r }}] *= rescale{{ r }};
+    recent_sum[{{ r }}] = recent_sum[{{ r }}] * rescale{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
 //# endfor
     if ((j - begin) % 64 == 60) {
       for (var r = 0u; r < ROWS; r++) {
-        totals[r] += recents[r];
-        recents[r] = 0.0;
+        row_sum[r] += recent_sum[r];
+        recent_sum[r] = 0.0;
       }
     }
     for (var d = 0u; d < DV4; d++) {
@@ -136,17 +136,17 @@ fn main(
       let v{{ n }} = value_at4(value_row{{ n }}, params.value_strides.w, 4u * d);
 //# endfor
 //# for r in range(ROWS)
-      sums[{{ r }}u * DV4 + d] = sums[{{ r }}u * DV4 + d] * shrink{{ r }} + ((p{{ r }}.x * v0 + p{{ r }}.y * v1) + (p{{ r }}.z * v2 + p{{ r }}.w * v3));
+      acc[{{ r }}u * DV4 + d] = acc[{{ r }}u * DV4 + d] * rescale{{ r }} + ((p{{ r }}.x * v0 + p{{ r }}.y * v1) + (p{{ r }}.z * v2 + p{{ r }}.w * v3));
 //# endfor
     }
   }
 
   for (var r = 0u; r < end_row - first_row; r++) {
-    let end_of_row = row_end(h, tops[r], totals[r] + recents[r]);
+    let end_of_row = row_end(h, row_max[r], row_sum[r] + recent_sum[r]);
     let i = at.query_begin + first_row + r;
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
     for (var d = 0u; d < DV4; d++) {
-      out_put4(out_row + 4u * d, sums[r * DV4 + d] * end_of_row.x);
+      out_put4(out_row + 4u * d, acc[r * DV4 + d] * end_of_row.x);
     }
 //# if return_lse
     store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + i, end_of_row);

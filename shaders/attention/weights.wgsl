@@ -64,8 +64,8 @@ fn main(
     let query_row = query_head + i * params.query_strides.z;
 //# if pool == "mean"
     // Row by row and some weights at a time, so that a cell of many weights gathers less rounding.
-    var row_sum = 0.0;
-    var recent = 0.0;
+    var pooled_sum = 0.0;
+    var recent_sum = 0.0;
 //# endif
     for (var c = cell_begin(x, params.width, params.columns); c < cell_end(x, params.width, params.columns); c++) {
       let j = params.column_begin + c * params.column_step;
@@ -104,16 +104,16 @@ fn main(
 //#   elif pool == "max"
       pooled = select(pooled, p, is_nan(p) || (p > pooled && !is_nan(pooled)));
 //#   else
-      recent += p;
+      recent_sum += p;
       if (c % 64u == 63u) {
-        row_sum += recent;
-        recent = 0.0;
+        pooled_sum += recent_sum;
+        recent_sum = 0.0;
       }
 //#   endif
 //# endif
     }
 //# if pool == "mean"
-    pooled += row_sum + recent;
+    pooled += pooled_sum + recent_sum;
 //# endif
   }
 //# if pool == "mean"

@@ -17,11 +17,11 @@
 {{ thread_index_memory() }}
 //# endif
 
-const PARTS = WORKGROUP / COLUMNS;
+const SPLITS_AT_ONCE = WORKGROUP / COLUMNS;
 const BLOCKS = {{ (DV4 + COLUMNS - 1) // COLUMNS }}u;
-var<workgroup> tops: array<f32, WORKGROUP>;
-var<workgroup> totals: array<f32, WORKGROUP>;
-var<workgroup> sums: array<vec4<f32>, WORKGROUP>;
+var<workgroup> shared_max: array<f32, WORKGROUP>;
+var<workgroup> shared_sum: array<f32, WORKGROUP>;
+var<workgroup> shared_acc: array<vec4<f32>, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -43,41 +43,41 @@ fn main(
 //# endif
   let column = work % BLOCKS * COLUMNS + thread_index % COLUMNS;
   let first = row * params.splits;
-  var top = LOWEST;
-  var total = 0.0;
-  var sum = vec4<f32>();
-  for (var s = thread_index / COLUMNS; s < params.splits; s += PARTS) {
-    let part_max = partial_lse[params.partial_plane + first + s];
-    let part_sum = partial_lse[2u * params.partial_plane + first + s];
-    let part = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
-    let higher = max(top, part_max);
-    let shrink = {{ exp_of("top - higher") }};
-    let weight = part_sum * {{ exp_of("part_max - higher") }};
-    top = higher;
-    total = fma(total, shrink, weight);
-    sum = fma(vec4<f32>(weight), part, sum * shrink);
+  var row_max = LOWEST;
+  var row_sum = 0.0;
+  var acc = vec4<f32>();
+  for (var s = thread_index / COLUMNS; s < params.splits; s += SPLITS_AT_ONCE) {
+    let partial_max = partial_lse[params.partial_plane + first + s];
+    let partial_sum = partial_lse[2u * params.partial_plane + first + s];
+    let partial_acc = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
+    let new_max = max(row_max, partial_max);
+    let rescale = {{ exp_of("row_max - new_max") }};
+    let weight = partial_sum * {{ exp_of("partial_max - new_max") }};
+    row_max = new_max;
+    row_sum = fma(row_sum, rescale, weight);
+    acc = fma(vec4<f32>(weight), partial_acc, acc * rescale);
   }
-  tops[thread_index] = top;
-  totals[thread_index] = total;
-  sums[thread_index] = sum;
+  shared_max[thread_index] = row_max;
+  shared_sum[thread_index] = row_sum;
+  shared_acc[thread_index] = acc;
   workgroupBarrier();
-  for (var n = 0u; n < PARTS; n++) {
-    top = max(top, tops[n * COLUMNS + thread_index % COLUMNS]);
+  for (var n = 0u; n < SPLITS_AT_ONCE; n++) {
+    row_max = max(row_max, shared_max[n * COLUMNS + thread_index % COLUMNS]);
   }
-  total = 0.0;
-  sum = vec4<f32>();
-  for (var n = 0u; n < PARTS; n++) {
-    let weight = {{ exp_of("tops[n * COLUMNS + thread_index % COLUMNS] - top") }};
-    total = fma(totals[n * COLUMNS + thread_index % COLUMNS], weight, total);
-    sum = fma(vec4<f32>(weight), sums[n * COLUMNS + thread_index % COLUMNS], sum);
+  row_sum = 0.0;
+  acc = vec4<f32>();
+  for (var n = 0u; n < SPLITS_AT_ONCE; n++) {
+    let weight = {{ exp_of("shared_max[n * COLUMNS + thread_index % COLUMNS] - row_max") }};
+    row_sum = fma(shared_sum[n * COLUMNS + thread_index % COLUMNS], weight, row_sum);
+    acc = fma(vec4<f32>(weight), shared_acc[n * COLUMNS + thread_index % COLUMNS], acc);
   }
-  let end_of_row = row_end(row / params.queries % params.heads, top, total);
-  sum *= end_of_row.x;
+  let end_of_row = row_end(row / params.queries % params.heads, row_max, row_sum);
+  acc *= end_of_row.x;
 //# if rotates
-  sum = rotate_back(sum, 4u * column + vec4<u32>(0u, 1u, 2u, 3u));
+  acc = rotate_back(acc, 4u * column + vec4<u32>(0u, 1u, 2u, 3u));
 //# endif
   if (thread_index < COLUMNS && column < DV4) {
-    out_put4(4u * (row * DV4 + column), sum);
+    out_put4(4u * (row * DV4 + column), acc);
   }
 //# if return_lse
   if (thread_index == 0u && column == 0u) {

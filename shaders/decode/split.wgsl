@@ -64,15 +64,15 @@ const PARTS = {{ WORKGROUP // VALUE_LANES }}u;
 //# set values = TEAM // LANES * AHEAD // (TEAM // VALUE_LANES)
 //## The queries lie in the order in which lanes read them: their pieces, of these each vec4, of this all lanes'.
 var<workgroup> queries: array<vec4<f32>, {{ ROWS * query_vec4s }}>;
-var<workgroup> tops: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
-var<workgroup> totals: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
-var<workgroup> shares: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> team_max: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> team_sum: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> team_factor: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
 var<workgroup> merged: array<vec4<f32>, {{ ([MERGED, ROWS * vec4s] | min) * WORKGROUP }}>;
 //# if not subgroups
 var<workgroup> exchanged: array<f32, {{ partial * WORKGROUP }}>;
 var<workgroup> exchanged_weight: array<f32, {{ held * WORKGROUP }}>;
-var<workgroup> exchanged_top: array<f32, WORKGROUP>;
-var<workgroup> exchanged_shrink: array<f32, WORKGROUP>;
+var<workgroup> exchanged_max: array<f32, WORKGROUP>;
+var<workgroup> exchanged_rescale: array<f32, WORKGROUP>;
 //# else
 {{ thread_index_memory() }}
 //# endif
@@ -157,7 +157,7 @@ fn main(
   let begin = params.first_key + split * params.split_first;
   let end = min(begin + params.split_span, params.keys);
   let cache_row = (b * params.kv_heads + kv_head) * params.capacity;
-  var sums: array<vec4<f32>, {{ ROWS * vec4s }}>;
+  var acc: array<vec4<f32>, {{ ROWS * vec4s }}>;
   var k: array<key_piece, {{ AHEAD * key_each }}>;
   var v: array<value_piece, {{ values * value_each }}>;
   var s: array<f32, {{ partial }}>;
@@ -179,8 +179,8 @@ fn main(
   let lowest = position - params.window_left;
   let highest = min(i32(end) - 1, position + params.window_right);
 //# endif
-  var top = LOWEST;
-  var total = 0.0;
+  var row_max = LOWEST;
+  var row_sum = 0.0;
 
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
@@ -267,7 +267,7 @@ fn main(
 //#   endcall
 //# endif
 
-    var high = top;
+    var new_max = row_max;
 //# call(m) each("m", held, unrolled)
     let place_of_key = first + own_key + STEP_OF_HELD * {{ m }};
     let product = s[{{ m }}]{{ " * key_factor[" ~ m ~ "]" if key_scaled }};
@@ -280,39 +280,39 @@ fn main(
     let seen = (i32(place_of_key) >= lowest) & (i32(place_of_key) <= highest);
 //#   endif
     s[{{ m }}] = select(params.empty_lse, masked, seen);
-    high = max(high, s[{{ m }}]);
+    new_max = max(new_max, s[{{ m }}]);
 //# endcall
 //# if subgroups
 //#   for step in (1, 2, 4, 8, 16, 32)
 //#     if PADDED <= step < TEAM and not distinct <= step < LANES
-    high = max(high, {{ swapped("high", step) }});
+    new_max = max(new_max, {{ swapped("new_max", step) }});
 //#     endif
 //#   endfor
 //# else
-    exchanged_top[thread_index] = high;
+    exchanged_max[thread_index] = new_max;
     workgroupBarrier();
     for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
-      high = max(high, exchanged_top[thread_index - lane + other]);
+      new_max = max(new_max, exchanged_max[thread_index - lane + other]);
     }
 //# endif
 //# if subgroups
-    let shrink = {{ exp_of("top - high") }};
-    top = high;
-    total *= shrink;
+    let rescale = {{ exp_of("row_max - new_max") }};
+    row_max = new_max;
+    row_sum *= rescale;
 //#   call(r) each("r", ROWS, unrolled)
-    let shrink_of_row = subgroupShuffle(shrink, weights_from + {{ r }});
+    let rescale_of_row = subgroupShuffle(rescale, weights_from + {{ r }});
 //#     call(n) each("n", vec4s, unrolled)
-    sums[{{ r }} * {{ vec4s }}u + {{ n }}] *= shrink_of_row;
+    acc[{{ r }} * {{ vec4s }}u + {{ n }}] *= rescale_of_row;
 //#     endcall
 //#   endcall
 //# else
-    exchanged_shrink[thread_index] = {{ exp_of("top - high") }};
-    top = high;
-    total *= exchanged_shrink[thread_index];
+    exchanged_rescale[thread_index] = {{ exp_of("row_max - new_max") }};
+    row_max = new_max;
+    row_sum *= exchanged_rescale[thread_index];
 //# endif
 //# call(m) each("m", held, unrolled)
-    let weight = {{ exp_of("s[" ~ m ~ "] - top") }};
-    total += weight;
+    let weight = {{ exp_of("s[" ~ m ~ "] - row_max") }};
+    row_sum += weight;
     s[{{ m }}] = weight{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
 //# endcall
 {{ load_scales("next") }}
@@ -323,7 +323,7 @@ fn main(
     workgroupBarrier();
 //#   call(r) each("r", ROWS, unrolled)
 //#     call(n) each("n", vec4s, unrolled)
-    sums[{{ r }} * {{ vec4s }}u + {{ n }}] *= exchanged_shrink[weights_from + {{ r }}];
+    acc[{{ r }} * {{ vec4s }}u + {{ n }}] *= exchanged_rescale[weights_from + {{ r }}];
 //#     endcall
 //#   endcall
 //# endif
@@ -345,7 +345,7 @@ fn main(
 //#       endif
 //#       for w in range(value_vec4s)
     let at{{ w }} = ({{ r }} * {{ value_each }}u + {{ n }}) * {{ value_vec4s }}u + {{ w }}u;
-    sums[at{{ w }}] = fma(vec4<f32>(weight), numbers{{ w }}, sums[at{{ w }}]);
+    acc[at{{ w }}] = fma(vec4<f32>(weight), numbers{{ w }}, acc[at{{ w }}]);
 //#       endfor
 //#     endcall
 //#   endcall
@@ -357,36 +357,36 @@ fn main(
 //# if subgroups
 //#   for step in (1, 2, 4, 8, 16, 32)
 //#     if PADDED <= step < TEAM and not distinct <= step < LANES
-  total += {{ swapped("total", step) }};
+  row_sum += {{ swapped("row_sum", step) }};
 //#     endif
 //#   endfor
 //# else
-  exchanged_top[thread_index] = total;
+  exchanged_max[thread_index] = row_sum;
   workgroupBarrier();
-  total = 0.0;
+  row_sum = 0.0;
   for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
-    total += exchanged_top[thread_index - lane + other];
+    row_sum += exchanged_max[thread_index - lane + other];
   }
 //# endif
   if (thread_index % TEAM < ROWS) {
-    tops[lane * TEAMS + team] = top;
-    totals[lane * TEAMS + team] = total;
+    team_max[lane * TEAMS + team] = row_max;
+    team_sum[lane * TEAMS + team] = row_sum;
   }
   workgroupBarrier();
   if (thread_index < ROWS && chunk * ROWS + thread_index < rows) {
-    var most = LOWEST;
+    var row_max_of_teams = LOWEST;
     for (var t = 0u; t < TEAMS; t++) {
-      most = max(most, tops[thread_index * TEAMS + t]);
+      row_max_of_teams = max(row_max_of_teams, team_max[thread_index * TEAMS + t]);
     }
-    var all = 0.0;
+    var row_sum_of_teams = 0.0;
     for (var t = 0u; t < TEAMS; t++) {
-      let share = {{ exp_of("tops[thread_index * TEAMS + t] - most") }};
-      all = fma(totals[thread_index * TEAMS + t], share, all);
-      shares[thread_index * TEAMS + t] = share;
+      let weight = {{ exp_of("team_max[thread_index * TEAMS + t] - row_max_of_teams") }};
+      row_sum_of_teams = fma(team_sum[thread_index * TEAMS + t], weight, row_sum_of_teams);
+      team_factor[thread_index * TEAMS + t] = weight;
     }
-    let end_of_row = row_end(own_head, most, all);
+    let end_of_row = row_end(own_head, row_max_of_teams, row_sum_of_teams);
     for (var t = 0u; t < TEAMS; t++) {
-      shares[thread_index * TEAMS + t] *= end_of_row.x;
+      team_factor[thread_index * TEAMS + t] *= end_of_row.x;
     }
 //# if return_lse
     store_lse(((b * params.heads + own_head) * params.queries + own_query) * params.splits + split, end_of_row);
@@ -396,7 +396,7 @@ fn main(
 //#   set some = [MERGED, ROWS * vec4s - first] | min
   workgroupBarrier();
 //#   call(n) each("n", some, unrolled)
-  merged[{{ n }} * WORKGROUP + thread_index] = sums[{{ first }}u + {{ n }}] * shares[({{ first }}u + {{ n }}) / {{ vec4s }}u * TEAMS + team];
+  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}] * team_factor[({{ first }}u + {{ n }}) / {{ vec4s }}u * TEAMS + team];
 //#   endcall
   workgroupBarrier();
   for (var e = thread_index; e < {{ some }}u * VALUE_LANES; e += WORKGROUP) {

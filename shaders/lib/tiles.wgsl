@@ -1,6 +1,6 @@
 //## The two products of register-tiled attention, forward and backward, all arithmetic in f32.
 //## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP (see Tile in
-//## py_attn/kernels/_tiles.py) and `unrolled`.
+//## py_attn/kernels/attention/tiles.py) and `unrolled`.
 //##
 //## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and walks along the columns BK at a time.
 //## Invocation (tx, ty) holds the scores of its rows 4·(ty + TY·i) + 0…3 with its columns
@@ -149,20 +149,20 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//## sums += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products backwards: the product
+//## acc += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products backwards: the product
 //## before then had the same column, and GPUs that keep an operand read two registers instead of three, in one cycle
 //## instead of two (bench/NOTES.md).
-//# macro add_outer_product(sums, across)
+//# macro add_outer_product(acc, across)
 //# call(o) each("o", across, unrolled)
 //#   if unrolled
 //#     for r in range(ROWS)
 //#       for c in ((3, 2, 1, 0) if r % 2 else (0, 1, 2, 3))
-      {{ sums }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ sums }}[{{ r * across }}u + {{ o }}][{{ c }}]);
+      {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}]);
 //#       endfor
 //#     endfor
 //#   else
 //#     call(r) each("r", ROWS, unrolled)
-      {{ sums }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), columns[{{ o }}], {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]);
+      {{ acc }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), columns[{{ o }}], {{ acc }}[{{ r }} * {{ across }}u + {{ o }}]);
 //#     endcall
 //#   endif
 //# endcall
@@ -291,8 +291,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## sums += the outer products of `count` columns, from `begin` on in the part.
-//# macro multiply_values(sums, d4, buffer, begin, count)
+//## acc += the outer products of `count` columns, from `begin` on in the part.
+//# macro multiply_values(acc, d4, buffer, begin, count)
 //# set across = (d4 + TX - 1) // TX
 //# call(n) each("n", count, unrolled)
       let k = {{ begin }}u + {{ n }};
@@ -302,7 +302,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#   call(o) each("o", across, unrolled)
       columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * TX + tx];
 //#   endcall
-{{ add_outer_product(sums, across) }}
+{{ add_outer_product(acc, across) }}
 //# endcall
 //# endmacro
 //##
@@ -313,9 +313,9 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ load_values(column, d4, "1u", "begin") }}
 //# endmacro
 //##
-//## sums += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
+//## acc += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
 //## load_values(column, d4, "0u", "tile").
-//# macro accumulate(sums, coefficients, column, d4)
+//# macro accumulate(acc, coefficients, column, d4)
 //# if BUFFERS == 2
 //#   set before = values_before_of_128 if d4 == 32 else values_before
 {{ store_weights(coefficients, "0u", (0,), 0) }}
@@ -324,13 +324,13 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       {
       let part = 2u * pair + {{ buffer }}u;
       workgroupBarrier();
-{{ multiply_values(sums, d4, buffer, 0, before) }}
+{{ multiply_values(acc, d4, buffer, 0, before) }}
 {{ store_weights(coefficients, "part + 1u", range(1 + buffer, parts, 2), 1 - buffer) }}
 {{ store_values(d4, 1 - buffer) }}
 //#     call(ahead, first) look_ahead("part", parts)
 {{ load_values(column, d4, ahead, first) }}
 //#     endcall
-{{ multiply_values(sums, d4, buffer, before, VALUE_KEYS - before) }}
+{{ multiply_values(acc, d4, buffer, before, VALUE_KEYS - before) }}
       }
 //#   endfor
     }
@@ -345,7 +345,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ load_values(column, d4, "(part + 1u)", "tile") }}
       }
 //#   endif
-{{ multiply_values(sums, d4, 0, 0, VALUE_KEYS) }}
+{{ multiply_values(acc, d4, 0, 0, VALUE_KEYS) }}
     }
 //# endif
 //# endmacro

@@ -12,7 +12,7 @@ const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
 /// The largest of the row's numbers.
-fn row_max(value: u32, thread_index: u32) -> u32 {
+fn max_over_row(value: u32, thread_index: u32) -> u32 {
   let lane = thread_index % LANES;
   largest[thread_index] = value;
   workgroupBarrier();
@@ -26,7 +26,7 @@ fn row_max(value: u32, thread_index: u32) -> u32 {
 }
 
 /// The sums of the row's two numbers.
-fn row_sum(value: vec2<f32>, thread_index: u32) -> vec2<f32> {
+fn sum_over_row(value: vec2<f32>, thread_index: u32) -> vec2<f32> {
   let lane = thread_index % LANES;
   let at = thread_index / LANES * WIDTH + lane;
   workgroupBarrier();
@@ -92,15 +92,15 @@ fn main(
   // Scaled by a power of two first, so that no square overflows or vanishes. Compared as bits, in which
   // infinities and NaN are the largest: compilers may assume that there are none.
   let sizes = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
-  let top = row_max(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)), thread_index);
-  let finite = top < 0x7f800000u;
-  let exponent = clamp(top >> 23u, 1u, 253u);
+  let largest_bits = max_over_row(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)), thread_index);
+  let finite = largest_bits < 0x7f800000u;
+  let exponent = clamp(largest_bits >> 23u, 1u, 253u);
   v = select(vec4<f32>(), v * bitcast<f32>((254u - exponent) << 23u), finite);
 
   v = rotate(v, e, vector, 0u);
   let inside = e < vec4<u32>(D);
   v = select(vec4<f32>(), v, inside);
-  let rms = sqrt(row_sum(vec2<f32>(dot(v, v), 0.0), thread_index).x / f32(D));
+  let rms = sqrt(sum_over_row(vec2<f32>(dot(v, v), 0.0), thread_index).x / f32(D));
   let size = abs(v) * select(0.0, 1.0 / rms, rms > 0.0);
   var codes = select(vec4<u32>(), vec4<u32>(1u << (BITS - 1u)), v < vec4<f32>());
   var level = vec4<f32>({{ levels[0] }}f);
@@ -110,7 +110,7 @@ fn main(
 //# endfor
   // The norm's correction: of all multiples of the levels the one that comes closest to the vector.
   level = select(vec4<f32>(), level, inside);
-  let products = row_sum(vec2<f32>(dot(size, level), dot(level, level)), thread_index);
+  let products = sum_over_row(vec2<f32>(dot(size, level), dot(level, level)), thread_index);
   let fit = products.x / products.y;
   let unit = bitcast<f32>(exponent << 23u) * rms;
 
@@ -121,7 +121,7 @@ fn main(
   let missing = size - fit * level;
   let rest = select(missing, -missing, v < vec4<f32>());
   let z = rotate(rest, e, vector, ROUNDS);
-  let sums = row_sum(vec2<f32>(dot(rest, rest), dot(abs(z), vec4<f32>(inside))), thread_index);
+  let sums = sum_over_row(vec2<f32>(dot(rest, rest), dot(abs(z), vec4<f32>(inside))), thread_index);
   // Scaled so that the signs' inner product with the residual is its square.
   let rest_scale = unit * select(0.0, sums.x / sums.y, sums.y > 0.0);
   let negative = select(vec4<u32>(), vec4<u32>(1u), z < vec4<f32>());
