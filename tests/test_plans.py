@@ -14,7 +14,7 @@ import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels.attention.config import Config
 from py_attn.kernels.attention.tiles import CANDIDATES, TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
-from py_attn.kernels.decode.config import choose_splits, walk_of_splits
+from py_attn.kernels.decode.config import choose_splits, split_range
 from tests.recording_bridge import LIMITS, RecordingBridge
 
 UNBOUNDED = 1 << 30
@@ -647,7 +647,7 @@ def test_one_split_writes_the_result(device, cache):
     shader, params, workgroups, buffers = found
     assert shader.name == "decode_split"
     wanted = {"splits": 1, "split_span": 100, "first_key": 0, "start": 0, "capacity": 128, "keys": 100,
-              "kv_heads": 3, "group": 2, "chunks": 1, "window_right": 0}  # fmt: skip
+              "kv_heads": 3, "group": 2, "row_tiles": 1, "window_right": 0}  # fmt: skip
     assert {name: params[name] for name in wanted} == wanted
     assert workgroups == (6, 1, 1)
     assert list(buffers) == ["query", "key", "value", "out"]
@@ -674,12 +674,12 @@ def test_many_keys_are_dealt_out_in_blocks(device):
     cache.append(device.empty((1, 2, 4096, 16)), device.empty((1, 2, 4096, 16)))
     query = device.empty((1, 4, 1, 16))
     split, _ = plan(device, pa.decode_attention, query, cache, splits=7)
-    block = split[0].constants["WORKGROUP"] // split[0].constants["LANES"] * split[0].constants["AHEAD"]
-    walk = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
-    assert {name: split[1][name] for name in walk} == walk
+    block = split[0].constants["WORKGROUP"] // split[0].constants["LANES"] * split[0].constants["KEYS_PER_GROUP"]
+    found_range = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
+    assert {name: split[1][name] for name in found_range} == found_range
     (split,) = plan(device, pa.decode_partials, query, cache, splits=7)
-    walk = {"split_first": 586, "split_span": 586, "split_stride": block}
-    assert {name: split[1][name] for name in walk} == walk
+    found_range = {"split_first": 586, "split_span": 586, "split_stride": block}
+    assert {name: split[1][name] for name in found_range} == found_range
 
 
 def test_splits_are_not_more_than_the_keys(device, cache):
@@ -718,20 +718,20 @@ def test_split_counts(keys, block, workgroups, software):
 
 @given(st.integers(0, 5000), st.integers(1, 70), st.sampled_from([8, 32, 64, 128]), st.booleans())
 def test_each_key_belongs_to_one_split(keys, splits, block, in_runs):
-    walk = walk_of_splits(keys, splits, block, in_runs=in_runs)
+    found_range = split_range(keys, splits, block, in_runs=in_runs)
     seen = [0] * keys
     for split in range(splits):
-        begin = split * walk.split_first
-        end = min(begin + walk.split_span, keys)
-        for first in range(begin, end, walk.split_stride):
+        begin = split * found_range.split_first
+        end = min(begin + found_range.split_span, keys)
+        for first in range(begin, end, found_range.split_stride):
             for key in range(first, min(first + block, end)):
                 seen[key] += 1
     assert seen == [1] * keys
 
 
-def test_many_heads_of_a_group_are_cut_into_chunks(device):
+def test_many_heads_of_a_group_are_taken_by_several_workgroups(device):
     cache = pa.KVCache(1, 1, 8, 512)
     cache.append(device.empty((1, 1, 3, 512)), device.empty((1, 1, 3, 512)))
     (found,) = plan(device, pa.decode_attention, device.empty((1, 40, 2, 512)), cache, splits=1)
     shader, params, workgroups, _ = found
-    assert params["chunks"] == -(-80 // shader.constants["ROWS"]) == workgroups[0]
+    assert params["row_tiles"] == -(-80 // shader.constants["ROWS"]) == workgroups[0]

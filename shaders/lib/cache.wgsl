@@ -20,7 +20,7 @@ fn cache_slot(j: u32) -> u32 {
 
 /// The entry that place e of the walk from params.first_key to params.keys stands for: where a window cuts
 /// off the entries before, the kept ones come first.
-fn walked_entry(e: u32) -> u32 {
+fn visible_entry(e: u32) -> u32 {
 //# if has_kept
   return select(e, e - params.first_key, e < params.first_key + params.kept);
 //# else

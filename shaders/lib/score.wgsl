@@ -50,9 +50,9 @@ fn in_window(position: i32, j: i32, length: i32) -> bool {
 fn cached_position(j: u32) -> i32 {
   return select(i32(j) + params.dropped, i32(j), j < params.kept);
 }
-//# set places = "i32(b), i32(h), i32(i) + params.query_place, cached_position(j)"
+//# set mod_arguments = "i32(b), i32(h), i32(i) + params.query_position, cached_position(j)"
 //# else
-//# set places = "i32(b), i32(h), i32(i), i32(j)"
+//# set mod_arguments = "i32(b), i32(h), i32(i), i32(j)"
 //# endif
 
 //# if mask_kind == "bool"
@@ -71,7 +71,7 @@ fn mask_value(b: u32, h: u32, i: u32, j: u32) -> f32 {
 /// Whether the mask and mask_mod let query i see key j.
 fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
 //#   if has_mask_mod
-  if (!mask_mod({{ places }})) {
+  if (!mask_mod({{ mod_arguments }})) {
     return false;
   }
 //#   endif
@@ -96,7 +96,7 @@ fn score(dot: f32, b: u32, h: u32, i: u32, j: u32, position: i32, length: i32) -
   }
 //# endif
 //# if has_score_mod
-  let s = score_mod(shaped(dot), {{ places }});
+  let s = score_mod(shaped(dot), {{ mod_arguments }});
 //# else
   let s = shaped(dot);
 //# endif

@@ -28,8 +28,8 @@ _MERGED = 4
 _OTHER_BYTES = 8192
 # Keys that a group of lanes takes at a time, where they are read four and eight numbers at one go; more leave
 # registers for fewer workgroups at a time.
-_AHEAD = 2
-_AHEAD_WIDE = 4
+_KEYS_PER_GROUP = 2
+_KEYS_PER_GROUP_WIDE = 4
 # Lanes that share a key, at least.
 _LANES = 8
 # Numbers of a half type, or codes, that are read at one go.
@@ -51,7 +51,7 @@ def choose_splits(keys: int, block: int, workgroups: int, software: bool) -> int
     return -(-blocks // steps)
 
 
-class Walk(NamedTuple):
+class SplitRange(NamedTuple):
     """Which keys a split takes.
 
     Attributes
@@ -69,19 +69,19 @@ class Walk(NamedTuple):
     split_stride: int
 
 
-def walk_of_splits(keys: int, splits: int, block: int, *, in_runs: bool) -> Walk:
+def split_range(keys: int, splits: int, block: int, *, in_runs: bool) -> SplitRange:
     """Deal ``keys`` out to ``splits``: in blocks, one split after the other, or in runs of neighbours.
 
     Blocks are faster, as neighbours are read at the same time. Where they are too few there are only runs.
     """
     if in_runs or splits * block > keys:
         run = -(-keys // splits)
-        return Walk(run, run, block)
-    return Walk(block, keys, block * splits)
+        return SplitRange(run, run, block)
+    return SplitRange(block, keys, block * splits)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WorkgroupShape:
     """How a workgroup of decode/split.wgsl is laid out; numbers of invocations are powers of two.
 
     Attributes
@@ -92,7 +92,7 @@ class Shape:
         Those of a team that share a key, and a value.
     rows : int
         Query rows.
-    ahead : int
+    keys_per_group : int
         Keys that lanes take one after the other at a step.
     workgroup : int
     subgroups : bool
@@ -105,7 +105,7 @@ class Shape:
     lanes: int
     value_lanes: int
     rows: int
-    ahead: int
+    keys_per_group: int
     workgroup: int
     subgroups: bool
     merged: int
@@ -113,7 +113,7 @@ class Shape:
     @property
     def block(self) -> int:
         """Keys of a step."""
-        return self.workgroup // self.lanes * self.ahead
+        return self.workgroup // self.lanes * self.keys_per_group
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
@@ -123,7 +123,7 @@ class Shape:
             "VALUE_LANES": self.value_lanes,
             "ROWS": self.rows,
             "PADDED": power_of_two(self.rows),
-            "AHEAD": self.ahead,
+            "KEYS_PER_GROUP": self.keys_per_group,
             "WORKGROUP": self.workgroup,
             "MERGED": self.merged,
             "subgroups": self.subgroups,
@@ -136,8 +136,8 @@ def power_of_two(n: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the rows of a cache's keys or values are read (shaders/lib/pieces.wgsl).
+class RowLoads:
+    """How the rows of a cache's keys or values are read (shaders/lib/segments.wgsl).
 
     Attributes
     ----------
@@ -156,40 +156,40 @@ class Reading:
     codes: bool
 
     @property
-    def at_one_go(self) -> int:
+    def segment_numbers(self) -> int:
         """Numbers of a piece."""
         return _WIDE if self.wide else 4
 
     @property
-    def pieces(self) -> int:
-        """Pieces of a row."""
-        return self.numbers // self.at_one_go
+    def segments(self) -> int:
+        """Segments of a row."""
+        return self.numbers // self.segment_numbers
 
 
-def reading(dtype: str, form: turboquant.Format | None, numbers: int) -> Reading:
+def row_loads(dtype: str, form: turboquant.Format | None, numbers: int) -> RowLoads:
     """Eight at a time but for float32; not where signs of residuals follow the codes."""
     wide = dtype != "float32" and numbers % _WIDE == 0 and not (form and form.qjl)
     # Three bits may begin in one word and end in the next.
     words = 4 if not (wide and form) else 2 if form.code_bits == 3 else 1
-    return Reading(numbers, wide, words, form is not None)
+    return RowLoads(numbers, wide, words, form is not None)
 
 
-def workgroup_shape(rows: int, keys: Reading, values: Reading, info: AdapterInfo) -> Shape:
+def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> WorkgroupShape:
     """As many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows."""
     subgroups = info.subgroup_min_size >= 4
     team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
     fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(keys.numbers, values.numbers)))
     needed = max(_LANES, fitting, -(-keys.numbers * fitting // _MAX_REGISTERS))
-    lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(keys.pieces))))
-    value_lanes = max(lanes, min(team, power_of_two(values.pieces)))
+    lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(keys.segments))))
+    value_lanes = max(lanes, min(team, power_of_two(values.segments)))
     if not subgroups:
         team = value_lanes = lanes
     workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
-    ahead = _AHEAD_WIDE if keys.wide and values.wide else _AHEAD
+    keys_per_group = _KEYS_PER_GROUP_WIDE if keys.wide and values.wide else _KEYS_PER_GROUP
     if info.software:
         # It compiles longer for more workgroup memory.
-        return Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, merged=1)
-    shape = Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, _MERGED)
+        return WorkgroupShape(team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, merged=1)
+    shape = WorkgroupShape(team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, _MERGED)
     if subgroups and _registers(shape, keys, values) <= _LARGE_REGISTERS:
         workgroup = _LARGE_WORKGROUP
     room = info.limits["maxComputeWorkgroupStorageSize"] - _OTHER_BYTES
@@ -197,15 +197,15 @@ def workgroup_shape(rows: int, keys: Reading, values: Reading, info: AdapterInfo
     return replace(shape, workgroup=workgroup, merged=merged)
 
 
-def _registers(shape: Shape, keys: Reading, values: Reading) -> int:
+def _registers(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> int:
     """What an invocation's arrays in decode/split.wgsl take, in 32-bit registers."""
-    keys_each = shape.ahead * -(-keys.pieces // shape.lanes)
-    value_pieces = -(-values.pieces // shape.value_lanes)
-    values_each = shape.ahead * shape.value_lanes // shape.lanes * value_pieces
-    sums = shape.rows * value_pieces * values.at_one_go
-    scores = power_of_two(shape.rows) * shape.ahead
+    keys_each = shape.keys_per_group * -(-keys.segments // shape.lanes)
+    value_segments = -(-values.segments // shape.value_lanes)
+    values_each = shape.keys_per_group * shape.value_lanes // shape.lanes * value_segments
+    sums = shape.rows * value_segments * values.segment_numbers
+    scores = power_of_two(shape.rows) * shape.keys_per_group
     # The keys of the next step come while these are computed, in fours of numbers.
-    read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.ahead
+    read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.keys_per_group
     return sums + scores + read + (_CODE_REGISTERS if keys.codes or values.codes else 0)
 
 
@@ -215,11 +215,11 @@ class Config:
 
     Attributes
     ----------
-    shape : Shape
-    keys, values : Reading
+    shape : WorkgroupShape
+    keys, values : RowLoads
     splits : int
-    walk : Walk
-    chunks : int
+    split_range : SplitRange
+    row_tiles : int
         Workgroups that share the query rows of a key/value head.
     rotates, rotates_back : bool
         Whether the launch over the splits rotates the query itself, and the reduction the output.
@@ -227,12 +227,12 @@ class Config:
         Whether inner loops are written out.
     """
 
-    shape: Shape
-    keys: Reading
-    values: Reading
+    shape: WorkgroupShape
+    keys: RowLoads
+    values: RowLoads
     splits: int
-    walk: Walk
-    chunks: int
+    split_range: SplitRange
+    row_tiles: int
     rotates: bool
     rotates_back: bool
     unrolled: bool
@@ -242,11 +242,11 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys."""
     cache, p, info = call.cache, call.problem, call.device.info
     width = cache.key_format.width if cache.key_format else cache.head_dim
-    keys = reading(cache.dtype[0], cache.key_format, pad4(width))
-    values = reading(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
-    shape = workgroup_shape(call.rows, keys, values, info)
-    chunks = -(-call.rows // shape.rows)
-    workgroups = max(1, p.batch * p.kv_heads * chunks)
+    keys = row_loads(cache.dtype[0], cache.key_format, pad4(width))
+    values = row_loads(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
+    shape = choose_workgroup_shape(call.rows, keys, values, info)
+    row_tiles = -(-call.rows // shape.rows)
+    workgroups = max(1, p.batch * p.kv_heads * row_tiles)
     count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
     count = max(1, min(count, call.visible_keys))
     return Config(
@@ -254,8 +254,8 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
         keys=keys,
         values=values,
         splits=count,
-        walk=walk_of_splits(call.visible_keys, count, shape.block, in_runs=in_runs),
-        chunks=chunks,
+        split_range=split_range(call.visible_keys, count, shape.block, in_runs=in_runs),
+        row_tiles=row_tiles,
         rotates=turboquant.rotates_in_subgroup(cache.key_format, info),
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
         unrolled=not info.software,

@@ -8,7 +8,7 @@ from typing import Any
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
-from py_attn.kernels.decode.config import Config, Reading, power_of_two
+from py_attn.kernels.decode.config import Config, RowLoads, power_of_two
 from py_attn.kernels.decode.options import Call
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
@@ -23,7 +23,7 @@ _SPLIT = Kernel(
     ParamsLayout(
         **SCORE_PARAMS,
         kv_heads="u32",
-        chunks="u32",
+        row_tiles="u32",
         splits="u32",
         split_first="u32",
         split_span="u32",
@@ -33,7 +33,7 @@ _SPLIT = Kernel(
         capacity="u32",
         kept="u32",
         dropped="i32",
-        query_place="i32",
+        query_position="i32",
         **MOD_PARAMS,
         **SINK_PARAMS,
         **LSE_PARAMS,
@@ -149,7 +149,7 @@ def _rotate_back(
         launches.append(turboquant.launch_rotation(source, out, form, "back", {}, limits, name=rotated.name))
 
 
-def _row_type(dtype: str, form: turboquant.Format | None, reading: Reading) -> str:
+def _row_type(dtype: str, form: turboquant.Format | None, reading: RowLoads) -> str:
     if form:
         return "u32"
     return "vec4<u32>" if reading.wide else output_type(dtype)
@@ -186,20 +186,20 @@ def _launch_splits(
         call.tensors,
         info.limits,
         variant=f"{count}-row{'s' if count > 1 else ''}{', subgroup' if config.shape.subgroups else ''}",
-        workgroups=cache.batch * cache.kv_heads * config.chunks * config.splits,
+        workgroups=cache.batch * cache.kv_heads * config.row_tiles * config.splits,
         params={
             **call.score_params(),
             "query_strides": seen.strides,
             "kv_heads": p.kv_heads,
-            "chunks": config.chunks,
+            "row_tiles": config.row_tiles,
             "splits": config.splits,
-            **config.walk._asdict(),
+            **config.split_range._asdict(),
             "first_key": call.first_key,
             "start": cache.start,
             "capacity": cache.capacity,
             "kept": cache.sink_tokens,
             "dropped": cache.total - cache.length,
-            "query_place": cache.total - p.queries,
+            "query_position": cache.total - p.queries,
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
             "lse_plane": lse_plane(lse),
         },
