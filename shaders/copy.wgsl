@@ -1,5 +1,5 @@
-//## Writes the elements of a strided view [n0, n1, n2, n3] one behind the other, converting between
-//## types; with `joined` those of a second view behind each n2 of the first. One invocation writes four.
+//## Writes the elements of a strided view [n0, n1, n2, n3] in order, converted to another type where asked for; with
+//## `joined` a second view is concatenated along n2. One invocation writes four elements.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 {{ half_types(dtypes) }}
 //# macro element_reader(name, dtype)
@@ -48,7 +48,7 @@ fn main(
   if (i >= params.count) {
     return;
   }
-  // What is past the last element lies in the buffer's padding.
+  // Elements past the last one are written into the buffer's padding.
   let last = params.count - 1u;
   out_put4(i, vec4<f32>(element(i), element(min(i + 1u, last)), element(min(i + 2u, last)), element(min(i + 3u, last))));
 }

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels.attention.config import Config
-from py_attn.kernels.attention.tiles import CANDIDATES, TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
+from py_attn.kernels.attention.tiles import (
+    CANDIDATES,
+    TailSplit,
+    Tile,
+    choose_tail_split,
+    choose_tile,
+    tiles_for,
+)
 from py_attn.kernels.decode.config import choose_splits, split_range
 from tests.recording_bridge import LIMITS, RecordingBridge
 
@@ -403,13 +410,13 @@ def makespan(tiles, keys, tile, split, cores=132):
 
 
 def best_split(tiles, keys):
-    """The split of the last round with the shortest makespan, of all that there are, or None if there is none.
+    """The split of the last round with the shortest makespan of all, or None if there is none.
 
     More than two splits for each core, on average, do not count: their partial results take memory.
     """
     last_round, steps = tiles % 132, -(-keys // _LARGE.keys)
-    found = [TailSplit(last_round, -(-steps // longest), longest * _LARGE.keys) for longest in range(1, steps)]
-    small = [split for split in found if split.tiles * split.splits <= 2 * 132]
+    every = (TailSplit(last_round, -(-steps // n), n * _LARGE.keys) for n in range(1, steps))
+    small = [split for split in every if split.tiles * split.splits <= 2 * 132]
     return min(small, key=lambda split: makespan(last_round, keys, _LARGE, split), default=None)
 
 
@@ -669,17 +676,18 @@ def test_splits_are_combined(device, cache):
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
 
 
-def test_many_keys_are_dealt_out_in_blocks(device):
+def test_splits_of_many_keys_take_blocks_in_turn(device):
     cache = pa.KVCache(1, 2, 4096, 16)
     cache.append(device.empty((1, 2, 4096, 16)), device.empty((1, 2, 4096, 16)))
     query = device.empty((1, 4, 1, 16))
     split, _ = plan(device, pa.decode_attention, query, cache, splits=7)
-    block = split[0].constants["WORKGROUP"] // split[0].constants["LANES"] * split[0].constants["KEYS_PER_GROUP"]
-    found_range = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
-    assert {name: split[1][name] for name in found_range} == found_range
+    shape = split[0].constants
+    block = shape["WORKGROUP"] // shape["LANES"] * shape["KEYS_PER_GROUP"]
+    wanted = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
+    assert {name: split[1][name] for name in wanted} == wanted
     (split,) = plan(device, pa.decode_partials, query, cache, splits=7)
-    found_range = {"split_first": 586, "split_span": 586, "split_stride": block}
-    assert {name: split[1][name] for name in found_range} == found_range
+    wanted = {"split_first": 586, "split_span": 586, "split_stride": block}
+    assert {name: split[1][name] for name in wanted} == wanted
 
 
 def test_splits_are_not_more_than_the_keys(device, cache):
@@ -692,7 +700,7 @@ def test_splits_are_not_more_than_the_keys(device, cache):
 @pytest.mark.parametrize(
     ("queries", "window", "first"), [(1, 9, 90), (3, (9, None), 88), (1, 0, 99), (1, 500, 0), (5, None, 0)]
 )
-def test_a_window_shortens_the_walk(device, cache, queries, window, first):
+def test_a_window_leaves_keys_out(device, cache, queries, window, first):
     (found,) = plan(
         device, pa.decode_attention, device.empty((2, 6, queries, 16)), cache, window=window, splits=1
     )
@@ -718,18 +726,18 @@ def test_split_counts(keys, block, workgroups, software):
 
 @given(st.integers(0, 5000), st.integers(1, 70), st.sampled_from([8, 32, 64, 128]), st.booleans())
 def test_each_key_belongs_to_one_split(keys, splits, block, in_runs):
-    found_range = split_range(keys, splits, block, in_runs=in_runs)
+    taken = split_range(keys, splits, block, in_runs=in_runs)
     seen = [0] * keys
     for split in range(splits):
-        begin = split * found_range.split_first
-        end = min(begin + found_range.split_span, keys)
-        for first in range(begin, end, found_range.split_stride):
+        begin = split * taken.split_first
+        end = min(begin + taken.split_span, keys)
+        for first in range(begin, end, taken.split_stride):
             for key in range(first, min(first + block, end)):
                 seen[key] += 1
     assert seen == [1] * keys
 
 
-def test_many_heads_of_a_group_are_taken_by_several_workgroups(device):
+def test_many_heads_of_a_group_take_several_workgroups(device):
     cache = pa.KVCache(1, 1, 8, 512)
     cache.append(device.empty((1, 1, 3, 512)), device.empty((1, 1, 3, 512)))
     (found,) = plan(device, pa.decode_attention, device.empty((1, 40, 2, 512)), cache, splits=1)

@@ -26,7 +26,8 @@ def variant_of(case, tensors, keywords):
     if case.get("unrolled") is not None:
         config = dataclasses.replace(config, unrolled=case["unrolled"])
     if case.get("tail_split") is not None and may_split(options):
-        config = dataclasses.replace(config, tail_split=_tail_split(options, config.tile, *case["tail_split"]))
+        tail = _tail_split(options, config.tile, *case["tail_split"])
+        config = dataclasses.replace(config, tail_split=tail)
     return config
 
 

@@ -18,8 +18,8 @@ from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage
 from py_attn.gpu.timing import Timer
 
-# Recorded work is sent on in batches: the first dispatch alone, so that an idle GPU starts at once, then
-# twice as many each time up to this many, so that a dispatch costs little and the GPU is not kept waiting.
+# Recorded work is sent in batches: the first dispatch alone, so that an idle GPU starts at once, then twice
+# as many each time up to this many, so that a dispatch costs little CPU time and the GPU does not wait.
 _MAX_BATCH = 16
 
 
@@ -44,10 +44,10 @@ class Queue:
         self._timer: Timer | None = None
         self._batch = 1
         self._runs = 0
-        # Errors that were seen while somebody else waited for theirs.
+        # Errors that came while a program waited for its own.
         self._unseen: list[BridgeError] = []
 
-    # life
+    # Life
 
     @property
     def lost(self) -> bool:
@@ -60,7 +60,7 @@ class Queue:
         if reason:
             raise DeviceLostError(f"the device was lost ({reason}); request a new one and upload again")
 
-    # recording
+    # Recording
 
     def begin_run(self) -> int:
         """The number of the next plan's run; see :class:`Dispatch`."""
@@ -116,7 +116,7 @@ class Queue:
 
     @contextmanager
     def timer(self) -> Iterator[Timer]:
-        """Time what is called inside, dispatch by dispatch."""
+        """Time each dispatch that is recorded inside."""
         if self._timer is not None:
             raise RuntimeError("timer: dispatches are being timed already")
         self.check_alive()
@@ -128,10 +128,10 @@ class Queue:
         finally:
             self._timer = None
 
-    # sending
+    # Sending
 
     def flush(self) -> None:
-        """Send recorded work on to the GPU without waiting for it."""
+        """Send recorded work to the GPU without waiting for it."""
         recorder = self._pending
         if recorder.dispatches:
             self._pending = Recorder()
@@ -148,17 +148,17 @@ class Queue:
         self.bridge.destroy_program(program)
 
     def submit(self, program: int, recorder: Recorder) -> None:
-        """Run a program that the far side holds, timed where a timer runs."""
+        """Run a program that the bridge holds, and time it if a timer is active."""
         if self._timer:
             ticket = self.bridge.submit_timed(program, recorder.params)
             self._timer.add(ticket, recorder.dispatches)
         else:
             self.bridge.submit_program(program, recorder.params)
 
-    # memory, in the order of the work
+    # Memory, in the order of the work
 
     def write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
-        """Fill a buffer. It takes effect at once, so what was recorded before is sent on first."""
+        """Fill a buffer. That takes effect at once, so everything recorded before is sent first."""
         self.flush()
         self._memory.write(handle, data)
 
@@ -183,7 +183,7 @@ class Queue:
         finally:
             await self.raise_errors()
 
-    # waiting
+    # Waiting
 
     async def synchronize(self) -> None:
         """Wait until everything recorded so far is done, and raise what failed."""
@@ -194,17 +194,17 @@ class Queue:
     async def raise_errors(self) -> None:
         """Wait for all submitted work and raise the first error that nobody has seen yet."""
         found = await self.bridge.synchronize()
-        # The GPU has nothing to do now.
+        # The GPU is idle now, so the next dispatch is sent alone again.
         self._batch = 1
         errors, self._unseen = [*self._unseen, *found], []
         if errors:
-            # What uses a broken pipeline fails too, and may be reported before it.
+            # Uses of a broken pipeline fail too, and may be reported before the pipeline itself.
             first = next((error for error in errors if error.kind == "shader"), errors[0])
             raise self.pipelines.exception(first, len(errors) - 1)
         self.check_alive()
 
     async def take_errors(self, program: Program) -> list[BridgeError]:
-        """Wait, and return the errors that ``program`` made; others are kept for who waits for them."""
+        """Wait, and return the errors of ``program``; others are kept for the next :meth:`raise_errors`."""
         labels = {dispatch.shader.label for dispatch in program.dispatches}
         mine = []
         for error in await self.bridge.synchronize():

@@ -33,7 +33,7 @@ class DispatchTiming:
     run : int
         Number of the plan's run that it belongs to.
     is_main : bool
-        Whether the run is called by this dispatch.
+        Whether this dispatch names the run.
     """
 
     kernel: str
@@ -61,7 +61,7 @@ class PlanTiming:
 
     @property
     def main(self) -> DispatchTiming:
-        """The dispatch that the run is called by."""
+        """The dispatch that names the run."""
         return next((row for row in self.dispatches if row.is_main), self.dispatches[0])
 
     @property
@@ -106,7 +106,7 @@ class Timer:
         self._submitted: list[tuple[int, Sequence[Dispatch]]] = []
 
     def add(self, ticket: int, dispatches: Sequence[Dispatch]) -> None:
-        """Note dispatches that were submitted; their clocks come by the ticket."""
+        """Note dispatches that were submitted; their times are fetched by the ticket."""
         self._submitted.append((ticket, tuple(dispatches)))
 
     async def results(self) -> list[DispatchTiming]:
@@ -141,7 +141,7 @@ class Timer:
         return rows
 
     async def plans(self) -> list[PlanTiming]:
-        """As :meth:`results`, the dispatches of each call together.
+        """As :meth:`results`, with the dispatches of each call together.
 
         Raises
         ------

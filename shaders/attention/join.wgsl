@@ -1,5 +1,5 @@
-//## Joins the splits of tiles of attention: attention/tiled.wgsl left a partial result of each, with a softmax of its own.
-//## One invocation computes one vec4 of one row.
+//## Joins the splits of tiles of attention: attention/tiled.wgsl left a partial result of each, with a softmax of its
+//## own. One invocation computes one vec4 of one row.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/query_tile.wgsl" import tile_of_work
 {{ half_types(dtypes) }}

@@ -2,29 +2,30 @@
 //## (WGSL's chromium_experimental_subgroup_matrix, https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md).
 //##
 //## A workgroup has SUBGROUPS subgroups of 32 that own 16 query rows each, whose query stays in registers as
-//## left matrices; all walk along the keys BK at a time, which lie staged in workgroup memory with the values.
+//## left matrices; all go through the keys BK at a time, which are staged in workgroup memory with the values.
 //## A subgroup's scores go through workgroup memory of its own, where two invocations share a row, and come
-//## back as float16 weights. Memory is in order by two barriers and a uniform load for each tile:
+//## back as float16 weights. Two barriers and a uniform load order memory for each tile:
 //##   products of query and keys, scores stored
-//##   barrier: next keys and these values are staged, those behind them asked for; scores become weights
-//##   uniform load: sums are scaled where a maximum moved far, weights · values are added
+//##   barrier: the next keys and this tile's values are staged, those behind them are asked for; scores become weights
+//##   uniform load: acc is rescaled where a maximum moved far, weights · values are added
 //##
-//## Sums are opaque, so their rows can only be scaled through memory. A row's reference therefore stays
-//## where it is until the maximum is more than 2^SLACK above it: float16 has room for weights up to 2^15, and
-//## a weight's relative error does not depend on its size. The first tile sets the reference.
+//## A result matrix is opaque, so its rows can be rescaled only through memory. Instead of its maximum a row therefore
+//## keeps a reference, which stays where it is until the maximum is more than `slack` powers of two above it: float16
+//## has room for weights up to 2^15, and a weight's relative error does not depend on its size. The first tile sets the
+//## reference.
 //##
-//## The denominator adds the rounded weights, so that the weights that are used sum to one and an error of
-//## rounding moves the output only as far as its value differs from it; the LSE adds the unrounded ones.
+//## row_sum adds the rounded weights, so that the weights in use sum to one: then a rounding error of a weight moves
+//## the output only as far as its value differs from the output. The LSE adds the unrounded weights.
 //##
 //## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
-//## knows it to be in bounds, and else puts each load into a branch.
+//## knows that it is in bounds; otherwise it would put each load into a branch.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
-//## Vectors of scores that an invocation has of its row.
+//## Vec4s of scores that an invocation has of its row.
 //# set span4 = BK // 8
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks.
@@ -49,7 +50,7 @@ var<workgroup> keys: array<vec4<u32>, {{ BK * key_pitch }}>;
 var<workgroup> values: array<vec4<u32>, {{ BK * value_pitch }}>;
 var<workgroup> scores: array<array<vec4<f32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
 var<workgroup> weights: array<array<vec4<u32>, {{ 16 * weight_pitch }}>, SUBGROUPS>;
-// The last tile in which a row's reference moved that has sums already.
+// The last tile in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
 
 //## Elements 8n … 8n+7 of a row as they are stored, zeros past its end.
@@ -112,8 +113,8 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# endfor
 //# endmacro
 //##
-//## Sums go through the subgroup's scores, BK columns at a time; the caller treats one invocation's part of
-//## its row, entry `at` of scores[number] holding column 4n … 4n+3 of the values.
+//## acc goes through the memory of the subgroup's scores, BK columns at a time. The caller handles one invocation's
+//## part of its row: entry `at` of scores[number] holds columns 4n … 4n+3 of the values.
 //# macro through_memory(back)
 //# for round in range((value_blocks + key_blocks - 1) // key_blocks)
 //#   set first = round * key_blocks
@@ -167,7 +168,7 @@ fn main(
 //# endfor
 
   if (begin < end) {
-    // The query takes the keys' place on its way to registers.
+    // The query goes to registers through the memory of the keys.
 //# for turn in range(BQ // BK)
 //#   for n in range(key_loads)
     {

@@ -1,4 +1,4 @@
-//## Attention as in the textbook: one invocation per query row walks along the keys with an online
+//## Attention as in the textbook: one invocation per query row goes through the keys with an online
 //## softmax (Milakov and Gimelshein, arXiv 1805.02867). No workgroup memory, no subgroups: the
 //## baseline that the other variants are measured against.
 //# from "lib/storage.wgsl" import reader, writer, half_types
@@ -50,8 +50,8 @@ fn main(
   }
   var acc: array<vec4<f32>, DV4>;
   var row_max = LOWEST;
-  // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
-  // added up by themselves.
+  // Each of thousands of weights would lose digits when added to the sum of all before it, and always in the same
+  // direction; so 64 at a time are added up by themselves.
   var row_sum = 0.0;
   var recent_sum = 0.0;
 
@@ -90,7 +90,7 @@ fn main(
 
   let end_of_row = row_end(h, row_max, row_sum + recent_sum);
 //# if has_prob_mod
-  // Probabilities are only known once the row has been seen, so there is a second walk.
+  // Probabilities are known only after all keys of the row, so there is a second loop over the keys.
   for (var j = 0; j < length; j++) {
 {{ score_of_key() }}
     let p = prob_mod({{ exp_of("s - row_max") }} * end_of_row.x, i32(b), i32(h), i32(i), j);

@@ -1,10 +1,10 @@
-//## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and walks along the keys
-//## four at a time, with an online softmax a block.
+//## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and goes through the keys
+//## four at a time, with one step of the online softmax for each four.
 //##
-//## Such an adapter runs invocations side by side in its vector registers, and what it pays for is not
-//## arithmetic but every single load and store, checked one number at a time. So a block of keys is loaded once
-//## for ROWS rows, and outputs are read and written once for four keys. Loops over the head dim stay loops: their
-//## compilers take code by its length. No workgroup memory, no subgroups.
+//## Such an adapter runs invocations side by side in its vector registers, and its time goes not into arithmetic but
+//## into loads and stores, each of which is checked one number at a time. So four keys are loaded once for ROWS rows,
+//## and outputs are read and written once for four keys. Loops over the head dim stay loops: compilers for CPUs take
+//## longer for longer code. No workgroup memory, no subgroups.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
@@ -20,7 +20,7 @@
 //# include "lib/sequences.wgsl"
 //##
 //# set every_score = softcap or masks or has_score_mod or mask_kind != "none"
-// Neighbours in a vector register walk in step, so that they load the same addresses.
+// Neighbours in a vector register go through the keys in step, so that they load the same addresses.
 const IN_STEP = 4u;
 
 @compute @workgroup_size(WORKGROUP)
@@ -55,11 +55,11 @@ fn main(
   let end_row = min(first_row + ROWS, at.queries);
   let first_position = i32(first_row) + at.shift;
   let last_position = i32(end_row) - 1 + at.shift;
-  // Keys that any row of the neighbours may see, and those that every row of this invocation sees.
-  let walk_first = tile * BQ + thread_index / IN_STEP * IN_STEP * ROWS;
-  let walk_end = min(walk_first + IN_STEP * ROWS, at.queries);
-  let begin = max(0, i32(walk_first) + at.shift - params.window_left);
-  let end = min(length, i32(walk_end) + at.shift + params.window_right);
+  // The keys that any row of the neighbours may see, and those that every row of this invocation sees.
+  let first_row_in_step = tile * BQ + thread_index / IN_STEP * IN_STEP * ROWS;
+  let end_row_in_step = min(first_row_in_step + IN_STEP * ROWS, at.queries);
+  let begin = max(0, i32(first_row_in_step) + at.shift - params.window_left);
+  let end = min(length, i32(end_row_in_step) + at.shift + params.window_right);
   let seen_begin = last_position - params.window_left;
   let seen_end = min(length, first_position + params.window_right + 1);
 
@@ -77,8 +77,8 @@ fn main(
   }
   var acc: array<vec4<f32>, {{ ROWS * DV4 }}>;
   var row_max: array<f32, ROWS>;
-  // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
-  // added up by themselves.
+  // Each of thousands of weights would lose digits when added to the sum of all before it, and always in the same
+  // direction; so 64 at a time are added up by themselves.
   var row_sum: array<f32, ROWS>;
   var recent_sum: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {

@@ -1,5 +1,5 @@
-//## The gradient of each head's sink: -Σ exp(sink - row_max) / row_sum · delta over its rows, with the (row_max,
-//## 1 / row_sum, delta) that backward_delta.wgsl wrote. A workgroup takes a head; its invocations' sums are added in a
+//## The gradient of each head's sink: -Σ exp(sink - row_max) / row_sum · delta over its rows, with the (row_max, 1 /
+//## row_sum, delta) that backward_delta.wgsl wrote. A workgroup computes one head; its invocations' sums are added in a
 //## fixed order, so that the result is deterministic.
 //# from "lib/storage.wgsl" import half_types
 //# from "lib/exp.wgsl" import exp_of with context

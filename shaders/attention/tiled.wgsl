@@ -1,5 +1,5 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with register tiles: lib/tiles.wgsl has the two products, this
-//## is the online softmax between them. Rows are queries, columns keys.
+//## file the online softmax between them. Rows are queries, columns are keys.
 //##
 //## With `subgroups` the row maximum goes through shuffles among the TX invocations of a row, else
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
@@ -30,7 +30,7 @@ const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
 //# if subgroups
 {{ thread_index_memory() }}
 //# endif
-//## With two buffers what has been asked for must be used, so no tile is left out.
+//## With two buffers, loads of the next tile are on their way, so no tile is left out.
 //# set leaves_out = masks and BUFFERS == 1
 //# if leaves_out
 var<workgroup> tile_seen: atomic<u32>;

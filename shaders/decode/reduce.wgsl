@@ -1,7 +1,8 @@
-//## Decode: combines the splits' normalised outputs by their maxima and sums, which lie behind their LSEs (store_lse in
-//## lib/row_end.wgsl): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup takes COLUMNS vec4s of a row's
-//## columns; its invocations spread over these first and over the splits with what is left, each with an online
-//## softmax of its own, and meet once. With `rotates` it takes a whole row, which it rotates back.
+//## Decode: combines the partial results of the splits, their normalised outputs, by their row_max and row_sum, which
+//## lie behind their LSEs (store_lse in lib/row_end.wgsl): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s ·
+//## exp(row_max_s - row_max). A workgroup computes COLUMNS vec4s of a row. COLUMNS neighbouring invocations take one
+//## split at a time, SPLITS_AT_ONCE of them side by side, each with an online softmax of its own; these are merged at
+//## the end. With `rotates` a workgroup computes a whole row and rotates it back.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# if rotates

@@ -3,8 +3,8 @@
 //## normalised output, its maximum and its sum, which decode/reduce.wgsl combines.
 //##
 //## A workgroup computes ROWS rows (heads of a group times new positions; PADDED is the next power of two), so that it
-//## reads every key and value once for all of them. Its keys are neighbours, or blocks of STEP · TEAMS keys far from
-//## each other: then workgroups read at any time what lies together.
+//## reads every key and value once for all of them. The keys of its split are neighbours, or blocks of STEP · TEAMS
+//## keys with those of the other splits between them: then all workgroups read neighbouring keys at any time.
 //##
 //## A workgroup consists of teams of TEAM invocations. A team has an online softmax of its own; teams meet only at the
 //## end. At each step a team takes STEP keys, and this is which lane holds which keys, segments (lib/segments.wgsl) and
@@ -24,16 +24,17 @@
 //##   row                  0    1    0    1   | 0    1    0    1   | 0    1    0    1   | 0    1    0    1
 //##   key of m = 0, 1      0,8  0,8  4,12 4,12| 1,9  1,9  5,13 5,13| 2,10 2,10 6,14 6,14| 3,11 3,11 7,15 7,15
 //##
-//##   Sums: the VALUE_LANES lanes of a value group share VALUE_GROUPS values apart from each other. Each lane
-//##   gets the weights from the lanes that hold them, and adds its segments of the values to `acc` of all rows.
+//##   Sums: the VALUE_LANES lanes of a value group share values that are VALUE_GROUPS apart. Each lane gets the weights
+//##   from the lanes that hold them, and adds its segments of the values, times the weights, to `acc` of all rows.
 //##   value group, lane    0,0  0,1  0,2  0,3   0,4  0,5  0,6  0,7 | 1,0  1,1  1,2  1,3   1,4  1,5  1,6  1,7
 //##   values               0 2 4 6 8 10 12 14                      | 1 3 5 7 9 11 13 15
 //##   segment              0    1    2    3     4    5    6    7   | 0    1    2    3     4    5    6    7
 //##
-//## Queries lie in workgroup memory. Where keys are codes of rotated keys, they are rotated on the way there (`rotates`),
-//## unless they come so. Memory is asked for the next keys and values as soon as their registers are free. With subgroups
-//## a team lies within one subgroup, and nothing waits for a barrier on the way; else a team is one group, which exchanges
-//## through workgroup memory. Lanes read the split's last key in place of those behind it, and hide its score.
+//## Queries lie in workgroup memory. Where keys are codes of rotated keys, queries are rotated too: on the way there
+//## with `rotates`, else before this launch. Memory is asked for the next keys and values as soon as their registers
+//## are free. With subgroups a team lies within one subgroup, and no step waits for a barrier; otherwise a team is one
+//## group, which exchanges through workgroup memory. Past the end of the split lanes read its last key, and hide its
+//## score.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
@@ -380,7 +381,8 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
   }
 //# endmacro
 //##
-//## Adds up acc over the workgroup's value groups, `count` vec4s of every invocation from vec4 `first` on, and writes them.
+//## Adds up acc over the workgroup's value groups, `count` vec4s of every invocation from vec4 `first` on, and writes
+//## them.
 //# macro merge_and_write(first, count)
   workgroupBarrier();
 //# call(n) each("n", count, unrolled)

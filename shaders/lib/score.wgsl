@@ -1,10 +1,13 @@
-//## The meaning of attention's arguments, in one place for every kernel.
-//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none", "bool" or a
-//## float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
+//## The meaning of attention's arguments, the same for every kernel.
+//##
+//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none",
+//## "bool" or a float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
 //## cache's entries) and `has_kept` (whether it keeps its first ones, see lib/cache.wgsl).
-//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e). With a score_mod or a
-//## float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow, or
-//## round what lies far from zero otherwise than another kernel does. lib/exp.wgsl takes the difference of two scores.
+//##
+//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e). With a score_mod or
+//## a float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow,
+//## or round scores far from zero differently than another kernel does. lib/exp.wgsl has exp of the difference of two
+//## scores.
 //# include "lib/math.wgsl"
 //# if has_score_mod or has_mask_mod or has_prob_mod
 //# include "lib/mods.wgsl"

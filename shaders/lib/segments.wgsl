@@ -1,14 +1,14 @@
-//## Reading the rows of a cache in segments: what memory is asked for, as it lies there, and later the numbers in
-//## it. An arithmetic step on what was just asked for would wait for it.
+//## Reads the rows of a cache by segments: a segment is what one load brings, some neighbouring numbers of a row as
+//## they lie in memory. Its numbers are taken out later, since any arithmetic on a load would wait for it.
 //##
 //## segment_reader(name, dtype, length, row, wide) defines for the buffer `name`
-//##   name_segment            the type of a segment: 8 numbers where `wide` (half types or codes), else 4
-//##   name_load(first, e)   the segment of a row from its element e on; `first` is the row's first element, or word
-//##   name_vec4_0(segment, e) its first four numbers; name_vec4_1 the others of a wide one
-//##   name_scale(first)     where `wide` and codes: the factor of all numbers of the row
-//## Import with context: needs `unrolled`. Codes are cut out by a remainder there, as browsers see that it is below the
-//## table's end and need not limit the index; a software adapter divides for it.
-//## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats. Codes need row_tables.
+//##   name_segment             the type of a segment: 8 numbers where `wide` (half types or codes), else 4
+//##   name_load(first, e)      the segment of a row from its element e on; `first` is the row's first element, or word
+//##   name_vec4_0(segment, e)  its first four numbers; name_vec4_1 gives the other four of a wide segment
+//##   name_scale(first)        for codes with `wide`: the factor of all numbers of the row
+//## Import with context: needs `unrolled`. Where that holds, a code is cut out by a remainder: browsers then see that
+//## it is below the table's end, and do not clamp the index. A software adapter would divide for it, and gets a mask.
+//## `row` is what Format.row() in kernels/quantization/turboquant.py gives, or none for floats. Codes need row_tables.
 //# from "lib/turboquant.wgsl" import row_reader, row_table
 //##
 //# macro segment_reader(name, dtype, length, row, wide)
@@ -46,7 +46,7 @@ fn {{ name }}_scale(first: u32) -> f32 {
 fn {{ name }}_vec4_{{ n }}(segment: {{ name }}_segment, e: u32) -> vec4<f32> {
   let shift = (e * {{ row.bits }}u) & 31u;
 //#     if straddles
-  // Twice, as a shift by 32 would be one by nothing.
+  // Shifted twice, since a shift by 32 would shift by 0.
   let codes = (segment.x >> shift) | ((segment.y << 1u) << (31u - shift));
 //#     else
   let codes = segment >> shift;

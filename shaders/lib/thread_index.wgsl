@@ -1,6 +1,7 @@
-//## Which invocation of its workgroup this one is, so that neighbours share a subgroup: WGSL does not say which
-//## invocations do, so they take their place from the subgroup's number and their lane. Import with context: needs
-//## WORKGROUP and `subgroup_ids`; without these the subgroups draw their numbers.
+//## The thread index: the number of an invocation in its workgroup, such that neighbours share a subgroup. WGSL does
+//## not say which invocations share one, so the index is made of the subgroup's number and the lane. Import with
+//## context: needs WORKGROUP and `subgroup_ids`, whether there is a built-in number of the subgroup; without it
+//## subgroups count themselves.
 //# macro thread_index_memory()
 //# if not subgroup_ids
 var<workgroup> subgroups_seen: atomic<u32>;
@@ -27,8 +28,8 @@ var<workgroup> subgroups_seen: atomic<u32>;
   let thread_index = (subgroup_number * subgroup_size + subgroup_lane) % WORKGROUP;
 //# endmacro
 //##
-//## What the invocation has whose thread_index differs in this bit. Within four there is an instruction of its own, which
-//## need not care for numbers past the subgroup's end.
+//## `value` of the invocation whose thread index differs in this bit. Among four neighbours a quad instruction does it,
+//## which needs no check for lanes past the subgroup's end.
 //# macro swapped(value, bit)
 {{ {1: "quadSwapX(" ~ value ~ ")", 2: "quadSwapY(" ~ value ~ ")"}.get(bit, "subgroupShuffleXor(" ~ value ~ ", " ~ bit ~ "u)") }}
 //#- endmacro

@@ -2,19 +2,20 @@
 //## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP (see Tile in
 //## py_attn/kernels/attention/tiles.py) and `unrolled`.
 //##
-//## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and walks along the columns BK at a time.
+//## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and goes through the columns BK at a time.
 //## Invocation (tx, ty) holds the scores of its rows 4·(ty + TY·i) + 0…3 with its columns
 //## 4·(tx + TX·g) + 0…3 in registers. Operands are staged DEPTH4 vec4s of the head dim at a time with the
 //## head dim outermost (a chunk), coefficients and values VALUE_KEYS columns at a time with the columns
 //## outermost (a part), so that both products are sums of outer products of vec4s. Column
 //## 4·(tx + TX·g) + c lies in slot (4g + c)·TX + tx of coefficients and values.
 //##
-//## What a chunk or a part needs is asked of memory before the one before it is computed. With one buffer all wait for
-//## each other before and after it is staged. That is made up for by the other workgroups of a core. A tile so large
-//## that it has the core to itself takes two: a chunk or part is computed from one, by turns, while the next is staged in
-//## the other and the one after that is asked for, so that all wait once. The next tile's first ones follow the last of
-//## this tile; `prime_lines` and `prime_values` bring those of the first tile. The loops then hold two steps, one for each
-//## buffer, and ask without a condition: behind one, compilers copy what was asked for, and so wait for it.
+//## Memory is asked for a chunk or a part before the one before it is computed. With one buffer all invocations wait
+//## for each other before and after it is staged, while the other workgroups of a core keep it busy. A tile so large
+//## that it has the core to itself takes two buffers: a chunk or part is computed from one, by turns, while the next is
+//## staged in the other and the one after that is asked for, so that all wait only once. The next tile's first ones
+//## follow the last of this tile; `prime_lines` and `prime_values` bring those of the first tile. The loops then hold
+//## two steps, one for each buffer, and ask without a condition: behind one, compilers copy what was asked for, and so
+//## wait for it.
 //##
 //## Lines past the last are read from the last one. Products are fma. Indices are sums and products of
 //## constants, remainders and loop counters that go up by one: Tint then knows them to be within their arrays
@@ -23,8 +24,8 @@
 //## The per-invocation arrays are indexed by constants where `unrolled`, which puts them in registers; a
 //## software adapter's compiler prefers loops.
 //##
-//## The names around: thread_index, tx, ty; first_row, last_row; tile (the first column of BK), end (past the last);
-//## X_head, the first element of the head of operand X, and X_vec4 from vec4_reader.
+//## The kernel must have these names: thread_index, tx, ty; first_row, last_row; tile (the first column of BK), end
+//## (past the last); X_head, the first element of the head of operand X, and X_vec4 from vec4_reader.
 //# from "lib/blocks.wgsl" import each
 //# set column_pitch = BK // 4 + 1
 //# set row_pitch = BQ // 4 + 1
@@ -33,8 +34,8 @@
 //# set columns_vec4s = 4 * DEPTH4 * column_pitch
 //# set rows_vec4s = 4 * DEPTH4 * row_pitch
 //# set parts = BK // VALUE_KEYS
-//## How far a step is computed before the next one is staged. Compilers ask memory where they like, and how long before
-//## what came is needed depends on this; these were the best on the H200 (bench/NOTES.md).
+//## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
+//## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
 //# set lines_before = 1
 //# set values_before = VALUE_KEYS * 3 // 8
 //# set values_before_of_128 = VALUE_KEYS * 5 // 8
@@ -149,9 +150,9 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//## acc += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products backwards: the product
-//## before then had the same column, and GPUs that keep an operand read two registers instead of three, in one cycle
-//## instead of two (bench/NOTES.md).
+//## acc += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products in reverse order:
+//## then successive products share a column, and GPUs that keep an operand read two registers instead of three, in one
+//## cycle instead of two (bench/NOTES.md).
 //# macro add_outer_product(acc, across)
 //# call(o) each("o", across, unrolled)
 //#   if unrolled
@@ -189,7 +190,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# endmacro
 //##
-//## With two buffers, asks for what comes two steps later; behind the last step of this tile come the first of the next.
+//## With two buffers, asks for what comes two steps later; behind the last step of this tile come the first of the
+//## next.
 //# macro look_ahead(step, steps)
       let next = {{ step }} + 2u;
       let over = next >= {{ steps }}u;
@@ -273,7 +275,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# endmacro
 //##
-//## The coefficients of the columns of `part`, one of `choice`. Their index must be constant, so every part has its own branch.
+//## The coefficients of the columns of `part`, one of `choice`. Their index must be constant, so every part has its own
+//## branch.
 //# macro store_weights(coefficients, part, choice, buffer)
 //# for p in choice
       if ({{ part }} == {{ p }}u) {

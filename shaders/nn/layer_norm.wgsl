@@ -1,4 +1,4 @@
-//## Layer norm of x, or of x + residual, along the last axis; one workgroup a row.
+//## Layer norm of x, or of x + residual, along the last axis; one workgroup for each row.
 //##
 //## Ba, Kiros & Hinton 2016 (https://arxiv.org/abs/1607.06450). The variance is the mean of the squared
 //## distances from the mean, in a second pass: E[x^2] - E[x]^2 would cancel.

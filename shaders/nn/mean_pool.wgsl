@@ -26,7 +26,7 @@ fn main(@builtin(local_invocation_index) thread_index: u32) {
   }
   // The same floor as torch.nn.functional.normalize: an all-zero mean stays zero.
   let norm = max(sqrt(thread_sums[0]), 1e-12);
-  // Each lane scales what it wrote itself, so no other lane's write needs to be seen.
+  // Each invocation scales what it wrote itself, so no other invocation's write needs to be visible.
   for (var column = thread_index; column < params.width; column += WORKGROUP) {
     out[column] /= norm;
   }

@@ -1,7 +1,7 @@
 //## Quantises rows [B, H, S, D] and writes their codes into a cache [B, H, capacity, ROW_WORDS]: row n goes
 //## to slot row_slot(n) (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
-//## LANES invocations take a row: rotate it, choose levels, fit the scale, pack; with `qjl` also what is
-//## left over: rotate it again and pack the signs (QJL, arXiv 2406.03482).
+//## LANES invocations take a row: they rotate it, choose levels, fit the scale and pack the codes; with `qjl` they also
+//## rotate the residual again and pack its signs (QJL, arXiv 2406.03482).
 //# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/turboquant.wgsl" import rotation
 {{ half_types(dtypes) }}
@@ -11,7 +11,7 @@
 const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
-/// The largest of the row's numbers.
+/// The largest of the numbers that a row's invocations give.
 fn max_over_row(value: u32, thread_index: u32) -> u32 {
   let lane = thread_index % LANES;
   largest[thread_index] = value;
@@ -25,7 +25,7 @@ fn max_over_row(value: u32, thread_index: u32) -> u32 {
   return largest[thread_index - lane];
 }
 
-/// The sums of the row's two numbers.
+/// The sums of the two numbers that a row's invocations give.
 fn sum_over_row(value: vec2<f32>, thread_index: u32) -> vec2<f32> {
   let lane = thread_index % LANES;
   let at = thread_index / LANES * WIDTH + lane;

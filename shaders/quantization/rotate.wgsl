@@ -1,6 +1,6 @@
-//## Rotates rows [B, H, S, D], or with `inverse` rotates them back; they come as floats or as TurboQuant's
-//## codes and go out as floats, rows padded to multiples of four. LANES invocations take a row. With `qjl`
-//## a row goes on with what stands to the residual's signs as the rotated row to the codes.
+//## Rotates rows [B, H, S, D], or with `inverse` rotates them back. Rows come as floats or as TurboQuant's codes, and
+//## are written as floats, padded to multiples of four. LANES invocations take a row. With `qjl` a second rotation of
+//## the row follows it, which inner products with the residual's signs take, as those with the codes take the first.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/turboquant.wgsl" import row_reader, rotation
 {{ half_types(dtypes) }}

@@ -10,7 +10,7 @@ from py_attn.gpu.device import Device
 from py_attn.kernels.attention.matrix import MatrixTile, matrix_tile, missing
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.packing import tile_slots
-from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tile, choose_tail_split, tiles_for
+from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
@@ -107,7 +107,9 @@ def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Til
     tail = None
     if may_split(options):
         workgroups = query_tiles(options, tile.queries) * options.problem.heads * options.problem.batch
-        tail = choose_tail_split(workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim))
+        tail = choose_tail_split(
+            workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim)
+        )
     return Config(variant, tile, tail, unrolled=not info.software)
 
 

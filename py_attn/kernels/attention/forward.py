@@ -11,7 +11,7 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
-from py_attn.kernels.attention.join import SPLIT_PARAMS, split_params, new_partials, partials_arg, plan_join
+from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
 from py_attn.kernels.attention.options import Call, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table

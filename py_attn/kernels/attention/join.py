@@ -1,4 +1,4 @@
-"""The launch that joins the splits of the last tiles of attention (see ``choose_tail_split`` in ``tiles.py``)."""
+"""The launch that joins the splits of the last tiles of attention: see ``choose_tail_split`` in ``tiles``."""
 
 from __future__ import annotations
 

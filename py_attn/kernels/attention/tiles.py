@@ -129,7 +129,7 @@ _MAX_REGISTERS = 40
 _BUSY_WORKGROUPS = 128
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
-# Steps of BK keys that splitting the last tiles must save, to make up for writing partial results and joining them.
+# Steps of BK keys that splitting must save, to make up for writing and joining partial results.
 _WORTH = 2
 # Registers for scores and outputs, in vec4s, up to which two of the largest tiles share a core.
 _SHARING = 24
