@@ -2,7 +2,8 @@
 
 A kernel that has a choice asks :meth:`Tuner.pick` with the shape bucket of the call (shapes that the tuner
 treats alike) and functions that record each candidate. Until a bucket has been measured the answer is None,
-and the kernel follows its static table. The bridge keeps the choices, under the adapter's name, for later visits.
+and the kernel follows its static table. The bridge keeps the choices, under the adapter's name, for later
+visits.
 """
 
 from __future__ import annotations
