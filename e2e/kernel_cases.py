@@ -65,7 +65,7 @@ def attention_case(**changes: Any) -> Case:
 
 OPTIONAL = {
     *("mask", "causal", "window", "scale", "softcap", "kv_lengths", "lengths_as", "layout", "views", "size"),
-    *("tile", "unrolled", "cut", "without_lse", "show", "sinks"),
+    *("tile", "unrolled", "tail_split", "without_lse", "show", "sinks"),
 }
 
 
@@ -151,7 +151,7 @@ def features(case: Case) -> list[str]:
         "grouped heads": case["heads"] != case["kv_heads"],
         "views": set(case.get("views", {}).values()) - {"plain"},
         "head dim over 128": max(case["head_dim"], case["value_head_dim"]) > 128,
-        "tiles in pieces": case.get("cut"),
+        "split tiles": case.get("tail_split"),
         "large scores": case.get("size", 1.0) > 1,
     }
     return [name for name, present in found.items() if present]

@@ -336,11 +336,11 @@ def test_two_buffers_on_anything(check, case):
     check(case | {"tile": dataclasses.asdict(TILES["two buffers"])})
 
 
-# Whole tiles before those that are cut or none, pieces that end within the keys or begin behind them.
-CUTS = [(1, 1), (5, 2), (100, 4)]
+# Whole tiles before those that are split or none, splits that end within the keys or begin behind them.
+TAIL_SPLITS = [(1, 1), (5, 2), (100, 4)]
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("tail_split", TAIL_SPLITS)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -357,22 +357,22 @@ CUTS = [(1, 1), (5, 2), (100, 4)]
         },
     ],
 )
-def test_tiles_in_pieces(check, cut, changes):
+def test_split_tiles(check, tail_split, changes):
     common = {"queries": 70, "keys": 150, "head_dim": 36, "value_head_dim": 36}
     tile = dataclasses.asdict(TILES["two buffers"])
     check(
         *(
-            attention_case(**{**common, **changes}, variant=variant, tile=tile, cut=cut)
+            attention_case(**{**common, **changes}, variant=variant, tile=tile, tail_split=tail_split)
             for variant in ("tiled", "subgroup")
         )
     )
 
 
 @settings(max_examples=8)
-@given(case=attention_cases("tiled"), cut=st.tuples(st.integers(1, 9), st.integers(1, 4)))
-def test_pieces_of_anything(check, case, cut):
+@given(case=attention_cases("tiled"), tail_split=st.tuples(st.integers(1, 9), st.integers(1, 4)))
+def test_splits_of_anything(check, case, tail_split):
     case |= {"causal": False, "window": None, "mask": None}
-    check(case | {"tile": dataclasses.asdict(TILES["two buffers"]), "cut": cut})
+    check(case | {"tile": dataclasses.asdict(TILES["two buffers"]), "tail_split": tail_split})
 
 
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])

@@ -86,13 +86,13 @@ def test_nan_from_masks_and_mods(check, variant):
 
 
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
-def test_tiles_in_pieces_and_unrolled(check, variant):
+def test_split_tiles_and_unrolled(check, variant):
     tile = dataclasses.asdict(TILES["two buffers"])
     common = {"variant": variant, "tile": tile, "rows": 40, "keys": 150}
     check(
         check_extreme,
-        {**common, "cut": (5, 2), "nan": "query"},
-        {**common, "cut": (5, 2), "nan": "key"},
+        {**common, "tail_split": (5, 2), "nan": "query"},
+        {**common, "tail_split": (5, 2), "nan": "key"},
         {**common, "mask": "-1e9"},
         {**common, "mask": "nan"},
     )

@@ -1,5 +1,5 @@
-//## Writes the elements of a strided view [n0, n1, n2, n3] one behind the other, converting between
-//## types; with `joined` those of a second view behind each n2 of the first. One invocation writes four.
+//## Writes the elements of a strided view [n0, n1, n2, n3] in order, converted to another type where asked for; with
+//## `joined` a second view is concatenated along n2. One invocation writes four elements.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 {{ half_types(dtypes) }}
 //# macro element_reader(name, dtype)
@@ -42,13 +42,13 @@ fn element(i: u32) -> f32 {
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let i = 4u * ((workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local);
+  let i = 4u * ((workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index);
   if (i >= params.count) {
     return;
   }
-  // What is past the last element lies in the buffer's padding.
+  // Elements past the last one are written into the buffer's padding.
   let last = params.count - 1u;
   out_put4(i, vec4<f32>(element(i), element(min(i + 1u, last)), element(min(i + 2u, last)), element(min(i + 3u, last))));
 }

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
 from py_attn.kernels.attention.config import Config
-from py_attn.kernels.attention.tiles import CANDIDATES, Cut, Tile, choose_tile, cut_of, tiles_for
-from py_attn.kernels.decode.config import choose_splits, walk_of_splits
+from py_attn.kernels.attention.tiles import (
+    CANDIDATES,
+    TailSplit,
+    Tile,
+    choose_tail_split,
+    choose_tile,
+    tiles_for,
+)
+from py_attn.kernels.decode.config import choose_splits, split_range
 from tests.recording_bridge import LIMITS, RecordingBridge
 
 UNBOUNDED = 1 << 30
@@ -388,75 +395,75 @@ def test_tiles_follow_the_rows_and_the_heads():
 _LARGE = next(tile for tile in CANDIDATES.values() if tile.buffers == 2)
 
 
-def makespan(tiles, keys, tile, cut, cores=132):
+def makespan(tiles, keys, tile, split, cores=132):
     """Steps until all is done, each core taking the next workgroup when it is done with one."""
     steps = -(-keys // tile.keys)
     work = [steps] * tiles
-    if cut:
-        long = cut.keys // tile.keys
-        short = steps - long * (cut.pieces - 1)
-        work[tiles - cut.tiles :] = [long] * (cut.tiles * (cut.pieces - 1)) + [short] * cut.tiles
+    if split:
+        long = split.keys // tile.keys
+        short = steps - long * (split.splits - 1)
+        work[tiles - split.tiles :] = [long] * (split.tiles * (split.splits - 1)) + [short] * split.tiles
     busy = [0] * cores
     for n in work:
         heapq.heapreplace(busy, busy[0] + n)
     return max(busy)
 
 
-def best_cut(tiles, keys):
-    """The cut of the last round with the shortest makespan, of all that there are, or None if there is none.
+def best_split(tiles, keys):
+    """The split of the last round with the shortest makespan of all, or None if there is none.
 
-    Cuts into more than two pieces for each core, on average, do not count: pieces take memory.
+    More than two splits for each core, on average, do not count: their partial results take memory.
     """
     last_round, steps = tiles % 132, -(-keys // _LARGE.keys)
-    cuts = [Cut(last_round, -(-steps // longest), longest * _LARGE.keys) for longest in range(1, steps)]
-    small = [cut for cut in cuts if cut.tiles * cut.pieces <= 2 * 132]
-    return min(small, key=lambda cut: makespan(last_round, keys, _LARGE, cut), default=None)
+    every = (TailSplit(last_round, -(-steps // n), n * _LARGE.keys) for n in range(1, steps))
+    small = [split for split in every if split.tiles * split.splits <= 2 * 132]
+    return min(small, key=lambda split: makespan(last_round, keys, _LARGE, split), default=None)
 
 
-def check_cut(tiles, keys):
-    """Where some cut saves two steps, one is made and none is better; where none does, none is made."""
-    cut, best = cut_of(tiles, keys, _LARGE, 32), best_cut(tiles, keys)
+def check_split(tiles, keys):
+    """Where some split saves two steps, one is made and none is better; where none does, none is made."""
+    split, best = choose_tail_split(tiles, keys, _LARGE, 32), best_split(tiles, keys)
     last_round = tiles % 132
     whole = makespan(last_round, keys, _LARGE, None)
     shortest = makespan(last_round, keys, _LARGE, best) if best else whole
-    if cut is None:
+    if split is None:
         assert shortest > whole - 2
         return
-    assert cut.tiles == last_round
-    assert cut.keys % _LARGE.keys == 0
-    assert (cut.pieces - 1) * cut.keys < keys <= cut.pieces * cut.keys
-    assert cut.tiles * cut.pieces <= 2 * 132
-    assert makespan(last_round, keys, _LARGE, cut) == shortest <= whole - 2
+    assert split.tiles == last_round
+    assert split.keys % _LARGE.keys == 0
+    assert (split.splits - 1) * split.keys < keys <= split.splits * split.keys
+    assert split.tiles * split.splits <= 2 * 132
+    assert makespan(last_round, keys, _LARGE, split) == shortest <= whole - 2
     # The rounds before it take as long as they did.
-    assert makespan(tiles, keys, _LARGE, None) - makespan(tiles, keys, _LARGE, cut) == whole - shortest
+    assert makespan(tiles, keys, _LARGE, None) - makespan(tiles, keys, _LARGE, split) == whole - shortest
 
 
 @given(st.integers(1, 1000), st.integers(1, 20_000))
-# A last round of 89 tiles and 7 steps: only pieces of one step would save two, and these are 623.
+# A last round of 89 tiles and 7 steps: only splits of one step would save two, and these are 623.
 @example(881, 769)
-def test_a_cut_saves_steps_and_loses_no_key(tiles, keys):
-    check_cut(tiles, keys)
+def test_a_split_saves_steps_and_loses_no_key(tiles, keys):
+    check_split(tiles, keys)
 
 
 @pytest.mark.parametrize("steps", range(1, 33))
-def test_every_last_round_of_a_few_steps_is_cut_where_that_saves_some(steps):
+def test_every_last_round_of_a_few_steps_is_split_where_that_saves_some(steps):
     for last_round in range(1, 132):
-        check_cut(132 + last_round, steps * _LARGE.keys)
+        check_split(132 + last_round, steps * _LARGE.keys)
 
 
-def test_what_is_not_cut():
-    assert cut_of(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
+def test_what_is_not_split():
+    assert choose_tail_split(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
     # Two of them share a core at this head dim, so these have no last round.
-    assert cut_of(512, 4096, _LARGE, 16) is None
-    assert cut_of(250, 8192, _LARGE, 16) is None
-    assert cut_of(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
-    assert cut_of(132, 4096, _LARGE, 32) is None
-    assert cut_of(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None
-    assert cut_of(512, 128, _LARGE, 32) is None
-    assert cut_of(0, 4096, _LARGE, 32) is None
+    assert choose_tail_split(512, 4096, _LARGE, 16) is None
+    assert choose_tail_split(250, 8192, _LARGE, 16) is None
+    assert choose_tail_split(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
+    assert choose_tail_split(132, 4096, _LARGE, 32) is None
+    assert choose_tail_split(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None
+    assert choose_tail_split(512, 128, _LARGE, 32) is None
+    assert choose_tail_split(0, 4096, _LARGE, 32) is None
 
 
-def test_pieces_are_joined():
+def test_splits_of_tiles_are_joined():
     room = {"maxComputeWorkgroupStorageSize": 48 << 10}
     bridge = RecordingBridge(software=False, subgroup_size=32, features=("subgroup_id",), **room)
     device = device_on(bridge)
@@ -469,18 +476,18 @@ def test_pieces_are_joined():
     tiled, join, *rest = [launch for program in bridge.programs for launch in program]
     assert [launch.label for launch in (tiled, join)] == ["attention/subgroup", "attention_join/float32"]
     assert ["join" in launch.label for launch in rest] == [False, False]
-    tiles, cut = 12 * 16, cut_of(12 * 16, 2100, _LARGE, 32)
-    assert tiled.workgroups[0] == tiles + cut.tiles * (cut.pieces - 1)
+    tiles, split = 12 * 16, choose_tail_split(12 * 16, 2100, _LARGE, 32)
+    assert tiled.workgroups[0] == tiles + split.tiles * (split.splits - 1)
     assert tiled.buffers[-1][0] == join.buffers[0][0]
-    assert tiled.buffers[-1][2] == cut.tiles * cut.pieces * 128 * 33 * 16
+    assert tiled.buffers[-1][2] == split.tiles * split.splits * 128 * 33 * 16
     assert [b[0] for b in join.buffers[1:]] == [b[0] for b in tiled.buffers[3:5]]
 
 
-def test_few_rows_take_large_tiles_where_these_can_be_cut():
+def test_few_rows_take_large_tiles_where_these_can_be_split():
     tiles = tiles_for(16, 16, LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10})
     assert choose_tile(1024, 12, tiles).queries == 64
-    assert choose_tile(1024, 12, tiles, cut_keys=1024, wide4=16).queries == 128
-    assert choose_tile(128, 12, tiles, cut_keys=1024, wide4=16).queries < 128
+    assert choose_tile(1024, 12, tiles, split_keys=1024, wide4=16).queries == 128
+    assert choose_tile(128, 12, tiles, split_keys=1024, wide4=16).queries < 128
 
 
 def test_a_configuration_in_place_of_a_variant_is_what_runs(device, inputs):
@@ -647,7 +654,7 @@ def test_one_split_writes_the_result(device, cache):
     shader, params, workgroups, buffers = found
     assert shader.name == "decode_split"
     wanted = {"splits": 1, "split_span": 100, "first_key": 0, "start": 0, "capacity": 128, "keys": 100,
-              "kv_heads": 3, "group": 2, "chunks": 1, "window_right": 0}  # fmt: skip
+              "kv_heads": 3, "group": 2, "row_tiles": 1, "window_right": 0}  # fmt: skip
     assert {name: params[name] for name in wanted} == wanted
     assert workgroups == (6, 1, 1)
     assert list(buffers) == ["query", "key", "value", "out"]
@@ -669,17 +676,18 @@ def test_splits_are_combined(device, cache):
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
 
 
-def test_many_keys_are_dealt_out_in_blocks(device):
+def test_splits_of_many_keys_take_blocks_in_turn(device):
     cache = pa.KVCache(1, 2, 4096, 16)
     cache.append(device.empty((1, 2, 4096, 16)), device.empty((1, 2, 4096, 16)))
     query = device.empty((1, 4, 1, 16))
     split, _ = plan(device, pa.decode_attention, query, cache, splits=7)
-    block = split[0].constants["WORKGROUP"] // split[0].constants["LANES"] * split[0].constants["AHEAD"]
-    walk = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
-    assert {name: split[1][name] for name in walk} == walk
+    shape = split[0].constants
+    block = shape["WORKGROUP"] // shape["LANES"] * shape["KEYS_PER_GROUP"]
+    wanted = {"split_first": block, "split_span": 4096, "split_stride": 7 * block}
+    assert {name: split[1][name] for name in wanted} == wanted
     (split,) = plan(device, pa.decode_partials, query, cache, splits=7)
-    walk = {"split_first": 586, "split_span": 586, "split_stride": block}
-    assert {name: split[1][name] for name in walk} == walk
+    wanted = {"split_first": 586, "split_span": 586, "split_stride": block}
+    assert {name: split[1][name] for name in wanted} == wanted
 
 
 def test_splits_are_not_more_than_the_keys(device, cache):
@@ -692,7 +700,7 @@ def test_splits_are_not_more_than_the_keys(device, cache):
 @pytest.mark.parametrize(
     ("queries", "window", "first"), [(1, 9, 90), (3, (9, None), 88), (1, 0, 99), (1, 500, 0), (5, None, 0)]
 )
-def test_a_window_shortens_the_walk(device, cache, queries, window, first):
+def test_a_window_leaves_keys_out(device, cache, queries, window, first):
     (found,) = plan(
         device, pa.decode_attention, device.empty((2, 6, queries, 16)), cache, window=window, splits=1
     )
@@ -718,20 +726,20 @@ def test_split_counts(keys, block, workgroups, software):
 
 @given(st.integers(0, 5000), st.integers(1, 70), st.sampled_from([8, 32, 64, 128]), st.booleans())
 def test_each_key_belongs_to_one_split(keys, splits, block, in_runs):
-    walk = walk_of_splits(keys, splits, block, in_runs=in_runs)
+    taken = split_range(keys, splits, block, in_runs=in_runs)
     seen = [0] * keys
     for split in range(splits):
-        begin = split * walk.split_first
-        end = min(begin + walk.split_span, keys)
-        for first in range(begin, end, walk.split_stride):
+        begin = split * taken.split_first
+        end = min(begin + taken.split_span, keys)
+        for first in range(begin, end, taken.split_stride):
             for key in range(first, min(first + block, end)):
                 seen[key] += 1
     assert seen == [1] * keys
 
 
-def test_many_heads_of_a_group_are_cut_into_chunks(device):
+def test_many_heads_of_a_group_take_several_workgroups(device):
     cache = pa.KVCache(1, 1, 8, 512)
     cache.append(device.empty((1, 1, 3, 512)), device.empty((1, 1, 3, 512)))
     (found,) = plan(device, pa.decode_attention, device.empty((1, 40, 2, 512)), cache, splits=1)
     shader, params, workgroups, _ = found
-    assert params["chunks"] == -(-80 // shader.constants["ROWS"]) == workgroups[0]
+    assert params["row_tiles"] == -(-80 // shader.constants["ROWS"]) == workgroups[0]

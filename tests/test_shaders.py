@@ -87,8 +87,8 @@ def options_of_attention():
         yield {"shape": {"queries": queries}}
 
 
-def cut_attention(device):
-    """Shapes whose last tiles are computed in pieces where tiles are large, and joined."""
+def split_attention(device):
+    """Shapes whose last tiles are split along the keys where tiles are large, and joined."""
     shape = {"batch": 1, "heads": 12, "kv_heads": 12, "queries": 2000, "keys": 2000, "dim": 64}
     for kind in FLOATS:
         for return_lse in (False, True):
@@ -130,7 +130,7 @@ def render_everything():
             device = device_on(RecordingBridge(**ADAPTERS[name]))
             for calls in shader_calls.ALL:
                 calls(device)
-        cut_attention(device)
+        split_attention(device)
         for tile in dict.fromkeys(every_tile()):
             config = Config("tiled" if tile.tx == 8 else "subgroup", tile)
             attention_shaders(device, config, mask="bool", lengths=True)

@@ -1,4 +1,4 @@
-"""How one dispatch sees tensors and workgroups within an adapter's limits."""
+"""How tensors are bound and workgroups spread within an adapter's limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Limits = Mapping[str, int]
 
 
 class BoundBuffer(NamedTuple):
-    """A buffer as one dispatch sees it; ``first`` is the view's first element within the bound range."""
+    """The range of a buffer that one dispatch binds; ``first`` is the view's first element within it."""
 
     storage: Storage
     offset: int
@@ -54,7 +54,7 @@ def grid(workgroups: int, name: str, limits: Limits) -> tuple[int, int, int]:
     Raises
     ------
     ValueError
-        When both together hold too few.
+        When the workgroups are more than both dimensions hold.
     """
     limit = limits["maxComputeWorkgroupsPerDimension"]
     if workgroups <= limit:

@@ -29,7 +29,7 @@ _FIRST = "_first"
 
 @dataclass(frozen=True, slots=True)
 class Arg(Binding):
-    """One storage buffer of a kernel and the tensor of the call that it is.
+    """One storage buffer of a kernel, and which tensor of the call is bound to it.
 
     Where the kernel's params have a field ``{name}_first``, it gets the view's first element.
 
@@ -38,7 +38,7 @@ class Arg(Binding):
     name, type, writes
         The WGSL declaration, as of :class:`py_attn.gpu.shader.Binding`.
     tensor : str
-        The tensor's name in the call, as error messages say it; the same as ``name`` unless given.
+        The tensor's name in the call and in error messages; the same as ``name`` unless given.
     """
 
     tensor: str = ""
@@ -56,7 +56,7 @@ class Kernel:
     Attributes
     ----------
     name : str
-        As timings and errors call it.
+        The name in timings and errors.
     template : str
         The file's path below ``shaders/``.
     params : ParamsLayout
@@ -95,7 +95,7 @@ class Constant(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One dispatch but for its buffers: ``tensors`` names them in the order of the shader's bindings."""
+    """One dispatch without its buffers; ``tensors`` names these in the order of the shader's bindings."""
 
     shader: Shader
     params: bytes
@@ -104,15 +104,16 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one call does.
+    """What one call of a public function does.
 
     Attributes
     ----------
     makes : tuple of NewTensor
+        The tensors that it makes.
     launches : tuple of Launch
         In the order in which they run; none where there is nothing to compute.
     main : int
-        The launch that timings call the plan by.
+        Index of the launch that names the plan in timings.
     constants : tuple of Constant
     """
 
@@ -149,13 +150,13 @@ def launch(
     limits : mapping
         The adapter's limits.
     variant : str
-        As timings and errors call it.
+        The variant's name in timings and errors.
     workgroups : int
-        How many of them, spread over x and y.
+        The number of workgroups, which are spread over x and y.
     params : mapping
-        Values of the params but for the ``…_first`` fields of ``args``; those of absent tensors are 0.
+        Values of the params, without the ``…_first`` fields of ``args``; those of absent tensors are 0.
     constants : mapping
-        Template variables; upper-case ones become WGSL constants. Hashable values.
+        Template variables with hashable values; upper-case ones become WGSL constants.
     enable, requires : tuple of str
         WGSL's extensions and language features.
     grid_name : str
@@ -223,7 +224,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def plan_key(kernel: str, tensors: Sequence[Any], options: Sequence[Any]) -> Hashable | None:
-    """What the plan of a call depends on, or None where that cannot be told without tracing or uploading.
+    """What the plan of a call depends on, or None where only tracing or uploading would tell.
 
     Two calls with the same key differ in nothing but the buffers that their tensors lie in.
 
@@ -257,7 +258,7 @@ class _NotPlainError(Exception):
 
 
 def _plain(value: Any) -> Hashable:
-    # With its type, as 1, 1.0 and True are equal but not all of them may be valid.
+    # The type belongs to it: 1, 1.0 and True are equal, but not all of them may be valid.
     kind = type(value)
     if kind in _PLAIN:
         return kind, value

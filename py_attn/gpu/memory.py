@@ -1,4 +1,4 @@
-"""A device's buffers: those of live tensors, those that wait for the next one, and those on their way out."""
+"""A device's buffers: those of live tensors, those kept for the next tensor, and those to be destroyed."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ class Memory:
         return handle, size
 
     def give_back(self, handle: int, size: int) -> None:
-        """Keep a buffer for the next tensor of its size, or doom those that have waited the longest.
+        """Keep a buffer for the next tensor of its size; those kept the longest go where there are too many.
 
-        Recorded work may still use it. What comes after that may have it at once, as the queue keeps the
-        order and an upload sends on what was recorded; only to be destroyed it waits for
-        :meth:`destroy_doomed`.
+        Recorded work may still use the buffer. Later work may take it at once, since the queue keeps the
+        order and an upload sends recorded work first; a buffer is destroyed only in :meth:`destroy_doomed`.
         """
         self.allocated -= size
         if not self._bridge.lost():
@@ -61,7 +60,7 @@ class Memory:
             self._doomed += self._pool.shrink(max(_POOL_BYTES, self.allocated))
 
     def destroy_doomed(self) -> None:
-        """Destroy what is not kept, once the recorded work that may use it is on its way."""
+        """Destroy buffers that are not kept, once recorded work that may use them has been sent."""
         if not self._doomed:
             return
         doomed, self._doomed = self._doomed, []

@@ -1,4 +1,4 @@
-"""The compiled shaders of a device, and what its errors say about them."""
+"""The compiled shaders of a device, and the exceptions for their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from py_attn.gpu.shader import Shader
 
 
 class Pipelines:
-    """Pipelines by their shader's text; what fails comes back by the label that each of them was given."""
+    """Pipelines by their shader's text; errors name the label that each pipeline was given."""
 
     def __init__(self, bridge: DeviceBridge) -> None:
         self._bridge = bridge
@@ -21,7 +21,7 @@ class Pipelines:
         return len(self._handles)
 
     def find(self, shader: Shader) -> tuple[int, bool]:
-        """The pipeline of ``shader``, and whether it is only being made now."""
+        """The pipeline of ``shader``, and whether this call creates it."""
         handle = self._handles.get(shader.wgsl)
         if handle is not None:
             return handle, False
@@ -38,7 +38,7 @@ class Pipelines:
         return self._bridge.create_pipeline(label, shader.wgsl, access)
 
     async def take_compile_us(self, dispatch: Dispatch) -> float | None:
-        """How long the dispatch's pipeline took to be made; told once."""
+        """How long the dispatch's pipeline took to compile, the first time that this is asked; then None."""
         if not dispatch.compiled or dispatch.pipeline in self._compile_told:
             return None
         self._compile_told.add(dispatch.pipeline)
@@ -51,7 +51,7 @@ class Pipelines:
         self._handles.clear()
 
     def forget(self, error: BridgeError) -> None:
-        """A pipeline that failed must not be found again."""
+        """Forget the pipeline that failed, so that it is compiled again when it is needed."""
         shader = self._shaders.get(error.label)
         if shader is not None:
             self._handles.pop(shader.wgsl, None)

@@ -1,20 +1,20 @@
-"""Freed buffers that wait for the next tensor of their size."""
+"""Freed buffers that are kept for the next tensor of their size."""
 
 from __future__ import annotations
 
 
 class BufferPool:
-    """Handles by size; a new WebGPU buffer is cleared by the browser, one from here is not.
+    """Handles by size. Unlike a new WebGPU buffer, which the browser clears, one from here has old contents.
 
     Attributes
     ----------
     nbytes : int
-        Bytes of all buffers that wait.
+        Bytes of all buffers that are kept.
     """
 
     def __init__(self) -> None:
         self.nbytes = 0
-        # Sizes by handle, those that have waited the longest first, and handles by size in the same order.
+        # Sizes by handle, the oldest first, and handles by size in the same order.
         self._sizes: dict[int, int] = {}
         self._handles: dict[int, list[int]] = {}
 
@@ -25,7 +25,7 @@ class BufferPool:
         self.nbytes += size
 
     def take(self, size: int) -> int | None:
-        """The buffer of this size that came last, if there is one."""
+        """The buffer of this size that was put last, if there is one."""
         handles = self._handles.get(size)
         if not handles:
             return None
@@ -34,7 +34,7 @@ class BufferPool:
         return handle
 
     def shrink(self, nbytes: int) -> list[int]:
-        """Let go of those that have waited the longest until at most ``nbytes`` are kept; their handles."""
+        """Remove the oldest buffers until at most ``nbytes`` are kept, and return their handles."""
         gone = []
         while self.nbytes > nbytes:
             handle = next(iter(self._sizes))

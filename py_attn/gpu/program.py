@@ -22,8 +22,8 @@ def record(queue: Queue) -> Iterator[Program]:
 class Program:
     """Dispatches recorded by ``with device.record() as program``; ``submit`` runs them again.
 
-    The tensors that were used while recording stay alive with it. What is recorded is not run until
-    it is submitted.
+    The tensors that were used while recording stay alive as long as it does. Recorded dispatches do not run
+    until the program is submitted.
     """
 
     def __init__(self, queue: Queue, recorder: Recorder) -> None:
@@ -44,7 +44,7 @@ class Program:
         return self._recorder.params
 
     def submit(self) -> None:
-        """Run the recorded dispatches after everything that was called before.
+        """Run the recorded dispatches, after everything that was called before.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Program:
         return timing
 
     async def time_after(self, warmup_runs: int) -> RawTiming:
-        """Time it right after ``warmup_runs`` runs of it; errors are left for who waits for them.
+        """Time it right after ``warmup_runs`` runs of it; errors stay until :meth:`Queue.raise_errors`.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Program:
         return timing
 
     def _ready(self) -> int | None:
-        """The far side's handle, once everything that was called before is on its way; None when empty."""
+        """The bridge's handle, after sending everything that was called before; None when empty."""
         self._queue.check_alive()
         if any(not storage.alive for storage in self._recorder.storages.values()):
             raise ValueError("program: a tensor that it uses was destroyed")
@@ -103,12 +103,12 @@ class Program:
         return self._handle
 
     def upload(self) -> None:
-        """Hand the word stream over, once; from then on the far side holds on to the pipelines."""
+        """Hand the word stream to the bridge, once; from then on that keeps the pipelines alive."""
         if self._handle is None and self._recorder.dispatches and not self._queue.lost:
             self._handle = self._queue.bridge.create_program(self._recorder.words)
 
     def destroy(self) -> None:
-        """Forget the recorded dispatches and let go of their tensors."""
+        """Forget the recorded dispatches and release their tensors."""
         if self._handle is not None and not self._queue.lost:
             self._queue.bridge.destroy_program(self._handle)
         self._handle = None

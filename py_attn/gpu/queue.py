@@ -20,8 +20,8 @@ from py_attn.gpu.tensor import Storage
 #: Dispatches that were submitted with clocks, behind the ticket that their times come by.
 Timed = list[tuple[int, Sequence[Dispatch]]]
 
-# Recorded work is sent on in batches: the first dispatch alone, so that an idle GPU starts at once, then
-# twice as many each time up to this many, so that a dispatch costs little and the GPU is not kept waiting.
+# Recorded work is sent in batches: the first dispatch alone, so that an idle GPU starts at once, then twice
+# as many each time up to this many, so that a dispatch costs little CPU time and the GPU does not wait.
 _MAX_BATCH = 16
 
 
@@ -46,10 +46,10 @@ class Queue:
         self._timed: Timed | None = None
         self._batch = 1
         self._runs = 0
-        # Errors that were seen while somebody else waited for theirs.
+        # Errors that came while a program waited for its own.
         self._unseen: list[BridgeError] = []
 
-    # life
+    # Life
 
     @property
     def lost(self) -> bool:
@@ -62,7 +62,7 @@ class Queue:
         if reason:
             raise DeviceLostError(f"the device was lost ({reason}); request a new one and upload again")
 
-    # recording
+    # Recording
 
     def begin_run(self) -> int:
         """The number of the next plan's run; see :class:`Dispatch`."""
@@ -141,10 +141,10 @@ class Queue:
         finally:
             self._timed = None
 
-    # sending
+    # Sending
 
     def flush(self) -> None:
-        """Send recorded work on to the GPU without waiting for it."""
+        """Send recorded work to the GPU without waiting for it."""
         recorder = self._pending
         if recorder.dispatches:
             self._pending = Recorder()
@@ -161,17 +161,17 @@ class Queue:
         self.bridge.destroy_program(program)
 
     def submit(self, program: int, recorder: Recorder) -> None:
-        """Run a program that the far side holds, with clocks where dispatches are being timed."""
+        """Run a program that the bridge holds, and time it where dispatches are being timed."""
         if self._timed is not None:
             ticket = self.bridge.submit_timed(program, recorder.params)
             self._timed.append((ticket, tuple(recorder.dispatches)))
         else:
             self.bridge.submit_program(program, recorder.params)
 
-    # memory, in the order of the work
+    # Memory, in the order of the work
 
     def write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
-        """Fill a buffer. It takes effect at once, so what was recorded before is sent on first."""
+        """Fill a buffer. That takes effect at once, so everything recorded before is sent first."""
         self.flush()
         self._memory.write(handle, data)
 
@@ -196,7 +196,7 @@ class Queue:
         finally:
             await self.raise_errors()
 
-    # waiting
+    # Waiting
 
     async def synchronize(self) -> None:
         """Wait until everything recorded so far is done, and raise what failed."""
@@ -207,11 +207,11 @@ class Queue:
     async def raise_errors(self) -> None:
         """Wait for all submitted work and raise the first error that nobody has seen yet."""
         found = await self.bridge.synchronize()
-        # The GPU has nothing to do now.
+        # The GPU is idle now, so the next dispatch is sent alone again.
         self._batch = 1
         errors, self._unseen = [*self._unseen, *found], []
         if errors:
-            # What uses a broken pipeline fails too, and may be reported before it.
+            # Uses of a broken pipeline fail too, and may be reported before the pipeline itself.
             first = next((error for error in errors if error.kind == "shader"), errors[0])
             raise self.pipelines.exception(first, len(errors) - 1)
         self.check_alive()

@@ -13,7 +13,7 @@ from py_attn.gpu.tensor import Storage
 
 
 class Dispatch(NamedTuple):
-    """What was recorded.
+    """One recorded dispatch.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Dispatch(NamedTuple):
     run : int
         Number of the plan's run that it belongs to; dispatches of one run follow each other.
     is_main : bool
-        Whether timings call the run by this dispatch.
+        Whether this dispatch names the run in timings.
     """
 
     shader: Shader

@@ -165,7 +165,7 @@ def from_text(
     wgsl : str
         Uses ``params``, the buffers and upper-case constants by their names; does not declare them.
     name, variant : str
-        As timings and errors call it.
+        Its names in timings and errors.
     """
     header = _header(params, bindings, constants or {})
     body = wgsl.splitlines()

@@ -143,12 +143,12 @@ class Tensor:
 
     @property
     def description(self) -> Hashable:
-        """All that a plan depends on: everything but the buffer itself and what it holds."""
+        """Everything of a tensor that a plan depends on: all but the buffer itself and its contents."""
         storage = self._storage
         return self.kind.name, self.shape, self.strides, self.offset, storage.nbytes, storage.row_parts
 
     def lives_on(self, device: object) -> bool:
-        """Whether it is one of ``device`` and was not destroyed."""
+        """Whether it belongs to ``device`` and was not destroyed."""
         return self._storage.alive and self._storage.device is device
 
     def __repr__(self) -> str:

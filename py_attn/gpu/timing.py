@@ -30,7 +30,7 @@ class DispatchTiming:
     run : int
         Number of the plan's run that it belongs to.
     is_main : bool
-        Whether the run is called by this dispatch.
+        Whether this dispatch names the run.
     """
 
     kernel: str
@@ -58,7 +58,7 @@ class PlanTiming:
 
     @property
     def main(self) -> DispatchTiming:
-        """The dispatch that the run is called by."""
+        """The dispatch that names the run."""
         return next((row for row in self.dispatches if row.is_main), self.dispatches[0])
 
     @property
@@ -141,7 +141,7 @@ class Timer:
         return rows
 
     async def plans(self) -> list[PlanTiming]:
-        """As :meth:`results`, the dispatches of each call together.
+        """As :meth:`results`, with the dispatches of each call together.
 
         Raises
         ------

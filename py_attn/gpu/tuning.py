@@ -1,8 +1,9 @@
-"""Autotuning: which of several ways to compute the same is the fastest on this adapter.
+"""Autotuning: which of several candidates is the fastest on this adapter.
 
 A kernel that has a choice asks :meth:`Tuner.pick` with the shape bucket of the call (shapes that the tuner
-treats alike) and what records each candidate. Until a bucket was measured the answer is None, and the kernel
-goes by its static table. What was measured is kept by the bridge, under the adapter's name, for later visits.
+treats alike) and functions that record each candidate. Until a bucket has been measured the answer is None,
+and the kernel follows its static table. The bridge keeps the choices, under the adapter's name, for later
+visits.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _MAX_BUCKETS = 64
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured for a shape bucket.
+    """The measurement of a shape bucket.
 
     Attributes
     ----------
@@ -49,8 +50,8 @@ class Measured:
     choice : str
         The candidate that calls of this bucket take from now on.
     us : dict
-        Microseconds by candidate, on the GPU's clock where there is one; without those that failed or that
-        the time did not suffice for.
+        Microseconds by candidate, on the GPU's clock where there is one, without candidates that failed or
+        for which there was no time.
     """
 
     key: str
@@ -64,7 +65,7 @@ class Tuner:
     Attributes
     ----------
     enabled : bool
-        Whether kernels go by what was measured, and new buckets are measured in idle time.
+        Whether kernels follow measured choices, and new buckets are measured in idle time.
     version : int
         Rises whenever choices change; plans depend on it.
     """
@@ -86,11 +87,11 @@ class Tuner:
 
     @property
     def choices(self) -> Mapping[str, str]:
-        """What was chosen so far, by bucket."""
+        """The choices so far, by bucket."""
         return dict(self._choices)
 
     async def load(self) -> None:
-        """Fetch what earlier visits measured."""
+        """Load the choices of earlier visits."""
         text = await self._bridge.load_note(self._name)
         try:
             found = json.loads(text) if text else {}
@@ -101,7 +102,7 @@ class Tuner:
             self.version += 1
 
     async def forget(self) -> None:
-        """Forget all choices, also those kept for later visits, and what was yet to be measured."""
+        """Forget all choices, also those kept for later visits, and the buckets that wait to be measured."""
         self._choices.clear()
         self._wanted.clear()
         self.version += 1
@@ -124,7 +125,7 @@ class Tuner:
         return choice
 
     async def tune(self, seconds: float) -> list[Measured]:
-        """Measure the buckets that were asked for, as far as the time goes."""
+        """Measure the buckets that wait for it, as far as the time allows."""
         deadline = time.monotonic() + seconds
         return await self._measure(lambda more: time.monotonic() + more < deadline)
 
@@ -190,13 +191,13 @@ class Tuner:
         return found
 
     async def _measure_bucket(self, key: str, candidates: Candidates, has_time: HasTime) -> Measured | None:
-        """The fastest candidate; None when the time did not suffice to compare any."""
+        """Find the fastest candidate; None when there was not enough time to compare any."""
         us: dict[str, float] = {}
         static = next(iter(candidates))
         longest = again_s = 0.0
         for name, record in candidates.items():
-            # Another one, whose pipeline is yet to be made, takes about as long as the longest so far, and
-            # the static one may come once more.
+            # Another candidate, whose pipeline is yet to be compiled, takes about as long as the longest so
+            # far, and the static one may be measured again.
             if not has_time(longest + again_s):
                 break
             begun = time.monotonic()
@@ -212,7 +213,7 @@ class Tuner:
             return None
         best = min(us, key=us.__getitem__)
         if best != static:
-            # Once more, in case that everything ran slower at first.
+            # The static one is measured again, in case everything ran slower at first.
             again = await self._time(candidates[static], None)
             if again is not None:
                 us[static] = min(us[static], again)
@@ -223,7 +224,7 @@ class Tuner:
         first = await self._run(record, 1)
         if first is None:
             return None
-        # The first run warms up; it may count the making of the pipeline.
+        # The first run is a warm-up: its time may include compiling the pipeline.
         once = await self._run(record, 1)
         if once is None or (to_beat is not None and once > 3 * to_beat):
             return once

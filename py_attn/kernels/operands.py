@@ -66,8 +66,8 @@ def _operand(name: str, dtype: str, shape: tuple[int, ...], steps: tuple[int, ..
     strides = tuple(0 if n == 1 else s for n, s in zip(shape, steps, strict=True))
     layout = "single"
     if strides[3] == 1:
-        places = (shape[3], offset, *strides[:3])
-        layout = next((f"packed{n}" for n in (8, 4) if not any(place % n for place in places)), layout)
+        multiples = (shape[3], offset, *strides[:3])
+        layout = next((f"packed{n}" for n in (8, 4) if not any(each % n for each in multiples)), layout)
     return Operand(name, dtype, shape, strides, layout)
 
 

@@ -1,4 +1,4 @@
-"""What every kernel with scores reads (shaders/lib/score.wgsl): places, lengths, window and scales."""
+"""What every kernel with scores reads (shaders/lib/score.wgsl): strides, lengths, window and scales."""
 
 from __future__ import annotations
 

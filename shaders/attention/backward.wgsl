@@ -1,11 +1,11 @@
 //## The gradients of attention by recomputation from the LSE (FlashAttention-2, arXiv 2307.08691,
-//## algorithm 2), without atomics: a workgroup owns rows and walks along the other side.
+//## algorithm 2), without atomics: a workgroup owns rows and goes through the other side in tiles of columns.
 //##
 //## side "query": rows are queries, columns keys;   d_query = scale · Σ ds key
 //## side "key":   rows are keys, columns the queries of all heads of the group;
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
 //## with p = exp(score - row_max) / row_sum, ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
-//## row_max, 1 / row_sum and delta of each query lie beside each other in row_values.
+//## row_values has row_max, 1 / row_sum and delta of each query, which backward_delta.wgsl wrote.
 //## lib/tiles.wgsl has the products.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
@@ -37,8 +37,9 @@
 //# set wide4 = D4 if by_query else [D4, DV4] | max
 {{ tile_memory(wide4, 0) }}
 
-//## Rows that lie behind a sequence's keys get zeros: what they hold may be anything, and 0 · NaN is NaN.
-//# macro store(name, sums, d4, factor)
+//## Writes the gradients of the workgroup's rows. Rows behind a sequence's last key get zeros: the tensors may hold
+//## anything there, and 0 · NaN is NaN.
+//# macro store(name, acc, d4, factor)
 //# set across = (d4 + TX - 1) // TX
 //# set stored = "{}" if by_query else "select(vec4<f32>(), {}, i32(n) < length)"
 //# call(r) each("r", ROWS, unrolled)
@@ -47,7 +48,7 @@
     let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
 //#   call(o) each("o", across, unrolled)
     if ({{ o }} * TX + tx < {{ d4 }}u) {
-      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ stored.format(sums ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }});
+      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ stored.format(acc ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }});
     }
 //#   endcall
   }
@@ -76,7 +77,7 @@ fn main(
   if (work >= params.tiles * all_heads) {
     return;
   }
-  // Under a causal mask the tiles with most to do begin first, those of all heads.
+  // Under a causal mask the tiles with most work begin first, those of all heads.
   let first_row = {{ "(params.tiles - 1u - work / all_heads)" if by_query else "(work / all_heads)" }} * BQ;
   let head = work % heads;
   let b = work / heads % params.batch;
@@ -85,18 +86,18 @@ fn main(
 //# endif
   let tx = local.x;
   let ty = local.y;
-  let place = ty * TX + tx;
+  let thread_index = ty * TX + tx;
   let length = at.keys;
   let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;
 
   var s: array<vec4<f32>, ROWS * SCORES>;
   var dp: array<vec4<f32>, ROWS * SCORES>;
-  var sums: array<vec4<f32>, {{ ROWS * ((D4 + TX - 1) // TX) }}>;
+  var acc: array<vec4<f32>, {{ ROWS * ((D4 + TX - 1) // TX) }}>;
 //# if not by_query
-  var sums2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
+  var acc2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
 //# endif
-  // What row_values has of the queries: of the rows, or of each tile's columns.
+  // The row_values of the queries: of the workgroup's rows, or of each tile's columns.
   var ends: array<vec3<f32>, {{ ROWS if by_query else BK // TX }}>;
 {{ tile_registers(wide4) }}
 
@@ -107,7 +108,7 @@ fn main(
   let end = u32(max(0, min(length, i32(last_row) + shift + params.window_right + 1)));
 //# else
   let kv_head = head;
-  // A key at j is seen from positions j - right to j + left.
+  // The key at j is visible to queries at positions j - window_right to j + window_left.
   let begin = u32(max(0, i32(first_row) - params.window_right - shift));
   let end = u32(clamp(i32(last_row) + params.window_left - shift + 1, 0, i32(at.queries)));
   for (var member = 0u; member < params.group; member++) {
@@ -153,7 +154,7 @@ fn main(
 //#     endif
       let counts = seen && row <= last_row && column < end;
       // A hidden score gives zero; so does a row that sees nothing, whose 1 / row_sum is 0. Far from zero a score that
-      // rounds otherwise than in the forward pass would be far above the maximum.
+      // rounds differently than in the forward pass would be far above the maximum.
       let p = select(0.0, {{ exp_of("min(masked - ended.x, 0.0)" if natural else "masked - ended.x") }} * ended.y, counts);
       var ds = p * (dp[cell][{{ n }} % 4u] - ended.z);
 //#     if has_score_mod
@@ -170,16 +171,16 @@ fn main(
 //# endcall
 //# if not by_query
 {{ load_values(column2, DV4, "0u", "tile") }}
-{{ accumulate("sums2", "s", column2, DV4) }}
+{{ accumulate("acc2", "s", column2, DV4) }}
 //# endif
 {{ load_values(column, D4, "0u", "tile") }}
-{{ accumulate("sums", "dp", column, D4) }}
+{{ accumulate("acc", "dp", column, D4) }}
   }
 //# if by_query
-{{ store("d_query", "sums", D4, " * params.grad_scale") }}
+{{ store("d_query", "acc", D4, " * params.grad_scale") }}
 //# else
   }
-{{ store("d_key", "sums", D4, " * params.grad_scale") }}
-{{ store("d_value", "sums2", DV4, "") }}
+{{ store("d_key", "acc", D4, " * params.grad_scale") }}
+{{ store("d_value", "acc2", DV4, "") }}
 //# endif
 }

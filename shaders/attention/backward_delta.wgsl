@@ -10,18 +10,18 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let row = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local;
+  let row = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index;
   if (row >= params.rows) {
     return;
   }
-  let place = vec3<u32>(row / params.queries / params.heads, row / params.queries % params.heads, row % params.queries);
-  let grad_row = params.grad_first + dot(params.grad_strides.xyz, place);
-  let out_row = params.out_first + dot(params.out_strides.xyz, place);
+  let index = vec3<u32>(row / params.queries / params.heads, row / params.queries % params.heads, row % params.queries);
+  let grad_row = params.grad_first + dot(params.grad_strides.xyz, index);
+  let out_row = params.out_first + dot(params.out_strides.xyz, index);
   var sum = 0.0;
   for (var d = 0u; d < 4u * DV4; d += 4u) {
     sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out_at4(out_row, params.out_strides.w, d));
   }
-  row_values[row] = vec4<f32>(row_parts(params.lse_first + dot(params.lse_strides.xyz, place)), sum, 0.0);
+  row_values[row] = vec4<f32>(row_parts(params.lse_first + dot(params.lse_strides.xyz, index)), sum, 0.0);
 }

@@ -1,5 +1,5 @@
-//## Joins tiles of attention that attention/tiled.wgsl computed in pieces, each with a softmax of its own. One
-//## invocation for each vec4 of each row.
+//## Joins the splits of tiles of attention: attention/tiled.wgsl left a partial result of each, with a softmax of its
+//## own. One invocation computes one vec4 of one row.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/query_tile.wgsl" import tile_of_work
 {{ half_types(dtypes) }}
@@ -11,36 +11,36 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) place: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let n = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + place;
+  let n = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index;
   let column = n % DV4;
   let row_of_tile = n / DV4 % BQ;
   let tile = n / (DV4 * BQ);
-  if (tile >= params.cut) {
+  if (tile >= params.split_tiles) {
     return;
   }
-  let work = params.whole + tile;
+  let work = params.whole_tiles + tile;
 {{ tile_of_work() }}
   let row = tile_of_rows * BQ + row_of_tile;
   if (row >= params.queries) {
     return;
   }
-  var top = LOWEST;
-  var total = 0.0;
-  var sum = vec4<f32>();
-  for (var p = 0u; p < params.pieces; p++) {
-    let first = ((tile * params.pieces + p) * BQ + row_of_tile) * (DV4 + 1u);
-    let end = pieces[first + DV4];
-    let higher = max(top, end.x);
-    let shrink = exp2(top - higher);
-    let weight = exp2(end.x - higher);
-    top = higher;
-    total = fma(end.y, weight, total * shrink);
-    sum = fma(vec4<f32>(weight), pieces[first + column], sum * shrink);
+  var row_max = LOWEST;
+  var row_sum = 0.0;
+  var acc = vec4<f32>();
+  for (var split = 0u; split < params.splits; split++) {
+    let first = ((tile * params.splits + split) * BQ + row_of_tile) * (DV4 + 1u);
+    let partial_end = partials[first + DV4];
+    let new_max = max(row_max, partial_end.x);
+    let rescale = exp2(row_max - new_max);
+    let weight = exp2(partial_end.x - new_max);
+    row_max = new_max;
+    row_sum = fma(partial_end.y, weight, row_sum * rescale);
+    acc = fma(vec4<f32>(weight), partials[first + column], acc * rescale);
   }
-  let end_of_row = row_end(h, top, total);
-  out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, row)) + 4u * column, sum * end_of_row.x);
+  let end_of_row = row_end(h, row_max, row_sum);
+  out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, row)) + 4u * column, acc * end_of_row.x);
 //# if return_lse
   if (column == 0u) {
     store_lse((b * params.heads + h) * params.queries + row, end_of_row);

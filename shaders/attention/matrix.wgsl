@@ -2,29 +2,30 @@
 //## (WGSL's chromium_experimental_subgroup_matrix, https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md).
 //##
 //## A workgroup has SUBGROUPS subgroups of 32 that own 16 query rows each, whose query stays in registers as
-//## left matrices; all walk along the keys BK at a time, which lie staged in workgroup memory with the values.
+//## left matrices; all go through the keys BK at a time, which are staged in workgroup memory with the values.
 //## A subgroup's scores go through workgroup memory of its own, where two invocations share a row, and come
-//## back as float16 weights. Memory is in order by two barriers and a uniform load for each tile:
+//## back as float16 weights. Two barriers and a uniform load order memory for each tile:
 //##   products of query and keys, scores stored
-//##   barrier: next keys and these values are staged, those behind them asked for; scores become weights
-//##   uniform load: sums are scaled where a maximum moved far, weights · values are added
+//##   barrier: the next keys and this tile's values are staged, those behind them are asked for; scores become weights
+//##   uniform load: acc is rescaled where a maximum moved far, weights · values are added
 //##
-//## Sums are opaque, so their rows can only be scaled through memory. A row's reference therefore stays
-//## where it is until the maximum is more than 2^SLACK above it: float16 has room for weights up to 2^15, and
-//## a weight's relative error does not depend on its size. The first tile sets the reference.
+//## A result matrix is opaque, so its rows can be rescaled only through memory. Instead of its maximum a row therefore
+//## keeps a reference, which stays where it is until the maximum is more than `slack` powers of two above it: float16
+//## has room for weights up to 2^15, and a weight's relative error does not depend on its size. The first tile sets the
+//## reference.
 //##
-//## The denominator adds the rounded weights, so that the weights that are used sum to one and an error of
-//## rounding moves the output only as far as its value differs from it; the LSE adds the unrounded ones.
+//## row_sum adds the rounded weights, so that the weights in use sum to one: then a rounding error of a weight moves
+//## the output only as far as its value differs from the output. The LSE adds the unrounded weights.
 //##
 //## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
-//## knows it to be in bounds, and else puts each load into a branch.
+//## knows that it is in bounds; otherwise it would put each load into a branch.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
-//## Vectors of scores that an invocation has of its row.
+//## Vec4s of scores that an invocation has of its row.
 //# set span4 = BK // 8
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks.
@@ -44,12 +45,12 @@
 //# include "lib/sequences.wgsl"
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
-alias Sums = subgroup_matrix_result<f32, 16, 16>;
+alias Result = subgroup_matrix_result<f32, 16, 16>;
 var<workgroup> keys: array<vec4<u32>, {{ BK * key_pitch }}>;
 var<workgroup> values: array<vec4<u32>, {{ BK * value_pitch }}>;
 var<workgroup> scores: array<array<vec4<f32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
 var<workgroup> weights: array<array<vec4<u32>, {{ 16 * weight_pitch }}>, SUBGROUPS>;
-// The last tile in which a row's reference moved that has sums already.
+// The last tile in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
 
 //## Elements 8n … 8n+7 of a row as they are stored, zeros past its end.
@@ -91,7 +92,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# macro load_lines(name, blocks, loads, first)
 //# for n in range(loads)
       {
-        let e = place + {{ n }}u * WORKGROUP;
+        let e = thread_index + {{ n }}u * WORKGROUP;
         let line = min({{ first }} + e / {{ 2 * blocks }}u, end - 1u);
         {{ name }}_ahead[{{ n }}] = {{ name }}_halves({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, e % {{ 2 * blocks }}u);
       }
@@ -100,7 +101,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# macro store_lines(name, blocks, loads)
 //# for n in range(loads)
       {
-        let e = place + {{ n }}u * WORKGROUP;
+        let e = thread_index + {{ n }}u * WORKGROUP;
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         if (e < {{ BK * 2 * blocks }}u) {
 //#   endif
@@ -112,14 +113,14 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 //# endfor
 //# endmacro
 //##
-//## Sums go through the subgroup's scores, BK columns at a time; the caller treats one invocation's part of
-//## its row, entry `at` of scores[number] holding column 4n … 4n+3 of the values.
+//## acc goes through the memory of the subgroup's scores, BK columns at a time. The caller handles one invocation's
+//## part of its row: entry `at` of scores[number] holds columns 4n … 4n+3 of the values.
 //# macro through_memory(back)
 //# for round in range((value_blocks + key_blocks - 1) // key_blocks)
 //#   set first = round * key_blocks
 //#   set count = [key_blocks, value_blocks - first] | min
 //#   for c in range(count)
-    subgroupMatrixStore<row_major>(&scores[number], {{ 4 * c }}u, sums_{{ first + c }}, {{ score_pitch }}u);
+    subgroupMatrixStore<row_major>(&scores[number], {{ 4 * c }}u, acc_{{ first + c }}, {{ score_pitch }}u);
 //#   endfor
     workgroupBarrier();
     for (var c = 0u; c < {{ span4 }}u; c++) {
@@ -130,7 +131,7 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
     workgroupBarrier();
 //#   if back
 //#     for c in range(count)
-    sums_{{ first + c }} = subgroupMatrixLoad<Sums, row_major>(&scores[number], {{ 4 * c }}u, {{ score_pitch }}u);
+    acc_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ 4 * c }}u, {{ score_pitch }}u);
 //#     endfor
     workgroupBarrier();
 //#   endif
@@ -144,7 +145,7 @@ fn main(
   @builtin(subgroup_invocation_id) lane: u32,
 ) {
 {{ find_query_tile() }}
-  let place = (number * 32u + lane) % WORKGROUP;
+  let thread_index = (number * 32u + lane) % WORKGROUP;
   let row = lane % 16u;
   let part = lane / 16u % 2u;
   let i = first_row + number * 16u + row;
@@ -155,23 +156,23 @@ fn main(
   var s: array<vec4<f32>, {{ span4 }}>;
   // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
   var reference = LOWEST;
-  var total = 0.0;
+  var row_sum = 0.0;
 //# if return_lse
-  var mass = 0.0;
+  var unrounded_sum = 0.0;
 //# endif
 //# for n in range(value_blocks)
-  var sums_{{ n }} = Sums();
+  var acc_{{ n }} = Result();
 //# endfor
 //# for d in range(head_blocks)
   var query_{{ d }} = Left();
 //# endfor
 
   if (begin < end) {
-    // The query takes the keys' place on its way to registers.
+    // The query goes to registers through the memory of the keys.
 //# for turn in range(BQ // BK)
 //#   for n in range(key_loads)
     {
-      let e = place + {{ n }}u * WORKGROUP;
+      let e = thread_index + {{ n }}u * WORKGROUP;
       let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
       key_ahead[{{ n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
     }
@@ -198,11 +199,11 @@ fn main(
   for (var tile = begin; tile < end; tile += BK) {
     turn++;
     // Where every row sees every key of the tile there is nothing to check.
-    let whole = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
+    let all_visible = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
     {
 //# for k in range(key_blocks)
-      var s_{{ k }} = Sums();
+      var s_{{ k }} = Result();
 //# endfor
 //# for d in range(head_blocks)
 //#   for k in range(key_blocks)
@@ -238,7 +239,7 @@ fn main(
     s[{{ c }}] = vec4<f32>(shaped(s[{{ c }}].x), shaped(s[{{ c }}].y), shaped(s[{{ c }}].z), shaped(s[{{ c }}].w));
 //#     endfor
 //#   endif
-    if (!whole) {
+    if (!all_visible) {
       // The keys that the row sees, counted from this invocation's first one.
       let lowest = vec4<i32>(position - params.window_left - i32(first_key));
       let highest = vec4<i32>(min(position + params.window_right, length - 1) - i32(first_key));
@@ -250,45 +251,45 @@ fn main(
 //#   endfor
     }
 //# endif
-    var highs = s[0];
+    var max4 = s[0];
 //# for c in range(1, span4)
-    highs = max(highs, s[{{ c }}]);
+    max4 = max(max4, s[{{ c }}]);
 //# endfor
-    var high = max(max(highs.x, highs.y), max(highs.z, highs.w));
-    high = max(high, subgroupShuffleXor(high, 16u));
-    let higher = select(reference, high, high > reference + {{ slack }}.0{{ " * LN_2" if natural }});
-    let shrink = {{ exp_of("reference - higher") }};
-    if ((higher != reference) & (total > 0.0)) {
+    var new_max = max(max(max4.x, max4.y), max(max4.z, max4.w));
+    new_max = max(new_max, subgroupShuffleXor(new_max, 16u));
+    let new_reference = select(reference, new_max, new_max > reference + {{ slack }}.0{{ " * LN_2" if natural }});
+    let rescale = {{ exp_of("reference - new_reference") }};
+    if ((new_reference != reference) & (row_sum > 0.0)) {
       atomicStore(&moved, turn);
     }
-    reference = higher;
-    var sum = vec4<f32>();
+    reference = new_reference;
+    var sum4 = vec4<f32>();
 //# if return_lse
-    var sum_unrounded = vec4<f32>();
+    var unrounded_sum4 = vec4<f32>();
 //# endif
 //# for c in range(0, span4, 2)
     {
-      let p = {{ exp_of("s[" ~ c ~ "] - higher") }};
-      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - higher") }};
+      let p = {{ exp_of("s[" ~ c ~ "] - new_reference") }};
+      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - new_reference") }};
       let half_p = vec4<f16>(p);
       let half_q = vec4<f16>(q);
-      sum += vec4<f32>(half_p) + vec4<f32>(half_q);
+      sum4 += vec4<f32>(half_p) + vec4<f32>(half_q);
 //#   if return_lse
-      sum_unrounded += p + q;
+      unrounded_sum4 += p + q;
 //#   endif
       let v = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
       weights[number][row * {{ weight_pitch }}u + part * {{ span4 // 2 }}u + {{ c // 2 }}u] = v;
     }
 //# endfor
-    total = total * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
+    row_sum = row_sum * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
 //# if return_lse
-    mass = mass * shrink + ((sum_unrounded.x + sum_unrounded.y) + (sum_unrounded.z + sum_unrounded.w));
+    unrounded_sum = unrounded_sum * rescale + ((unrounded_sum4.x + unrounded_sum4.y) + (unrounded_sum4.z + unrounded_sum4.w));
 //# endif
 
     // Also the barrier behind which weights, keys and values are there.
     if (workgroupUniformLoad(&moved) == turn) {
 //# call(at, n) through_memory(True)
-      scores[number][{{ at }}] *= shrink;
+      scores[number][{{ at }}] *= rescale;
 //# endcall
     }
     {
@@ -299,15 +300,15 @@ fn main(
 //#   for n in range(value_blocks)
       {
         let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
-        sums_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, sums_{{ n }});
+        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, acc_{{ n }});
       }
 //#   endfor
 //# endfor
     }
   }
 
-  total += subgroupShuffleXor(total, 16u);
-  let factor = row_end(h, reference, total).x;
+  row_sum += subgroupShuffleXor(row_sum, 16u);
+  let factor = row_end(h, reference, row_sum).x;
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
   workgroupBarrier();
 //# call(at, n) through_memory(False)
@@ -316,9 +317,9 @@ fn main(
       }
 //# endcall
 //# if return_lse
-  mass += subgroupShuffleXor(mass, 16u);
+  unrounded_sum += subgroupShuffleXor(unrounded_sum, 16u);
   if (i <= last_row && part == 0u) {
-    store_lse((b * params.heads + h) * params.queries + i, row_end(h, reference, mass));
+    store_lse((b * params.heads + h) * params.queries + i, row_end(h, reference, unrounded_sum));
   }
 //# endif
 }

@@ -1,4 +1,4 @@
-//## Attention as in the textbook: one invocation per query row walks along the keys with an online
+//## Attention as in the textbook: one invocation per query row goes through the keys with an online
 //## softmax (Milakov and Gimelshein, arXiv 1805.02867). No workgroup memory, no subgroups: the
 //## baseline that the other variants are measured against.
 //# from "lib/storage.wgsl" import reader, writer, half_types
@@ -19,19 +19,19 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
 //# if varlen
   let at = sequence_of(work % params.tiles);
   let b = at.b;
   let h = work / params.tiles;
-  let i = at.tile * WORKGROUP + local;
+  let i = at.tile * WORKGROUP + thread_index;
   if (b >= params.batch || h >= params.heads || i >= at.queries) {
     return;
   }
 //# else
-  let row = work * WORKGROUP + local;
+  let row = work * WORKGROUP + thread_index;
   if (row >= params.rows) {
     return;
   }
@@ -48,12 +48,12 @@ fn main(
   for (var d = 0u; d < D4; d++) {
     q[d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
   }
-  var sums: array<vec4<f32>, DV4>;
-  var top = LOWEST;
-  // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
-  // added up by themselves.
-  var total = 0.0;
-  var recent = 0.0;
+  var acc: array<vec4<f32>, DV4>;
+  var row_max = LOWEST;
+  // Each of thousands of weights would lose digits when added to the sum of all before it, and always in the same
+  // direction; so 64 at a time are added up by themselves.
+  var row_sum = 0.0;
+  var recent_sum = 0.0;
 
   let kv_head = h / params.group;
   let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, kv_head, at.key_begin));
@@ -70,39 +70,39 @@ fn main(
 //# endmacro
   for (var j = begin; j < end; j++) {
 {{ score_of_key() }}
-    let higher = max(top, s);
-    let shrink = {{ exp_of("top - higher") }};
-    let p = {{ exp_of("s - higher") }};
-    top = higher;
-    total *= shrink;
-    recent = recent * shrink + p;
+    let new_max = max(row_max, s);
+    let rescale = {{ exp_of("row_max - new_max") }};
+    let p = {{ exp_of("s - new_max") }};
+    row_max = new_max;
+    row_sum *= rescale;
+    recent_sum = recent_sum * rescale + p;
     if (j % 64 == 63) {
-      total += recent;
-      recent = 0.0;
+      row_sum += recent_sum;
+      recent_sum = 0.0;
     }
 //# if not has_prob_mod
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
-      sums[d] = sums[d] * shrink + p * value_at4(value_row, params.value_strides.w, 4u * d);
+      acc[d] = acc[d] * rescale + p * value_at4(value_row, params.value_strides.w, 4u * d);
     }
 //# endif
   }
 
-  let end_of_row = row_end(h, top, total + recent);
+  let end_of_row = row_end(h, row_max, row_sum + recent_sum);
 //# if has_prob_mod
-  // Probabilities are only known once the row has been seen, so there is a second walk.
+  // Probabilities are known only after all keys of the row, so there is a second loop over the keys.
   for (var j = 0; j < length; j++) {
 {{ score_of_key() }}
-    let p = prob_mod({{ exp_of("s - top") }} * end_of_row.x, i32(b), i32(h), i32(i), j);
+    let p = prob_mod({{ exp_of("s - row_max") }} * end_of_row.x, i32(b), i32(h), i32(i), j);
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
-      sums[d] += p * value_at4(value_row, params.value_strides.w, 4u * d);
+      acc[d] += p * value_at4(value_row, params.value_strides.w, 4u * d);
     }
   }
 //# endif
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
   for (var d = 0u; d < DV4; d++) {
-    out_put4(out_row + 4u * d, sums[d]{{ "" if has_prob_mod else " * end_of_row.x" }});
+    out_put4(out_row + 4u * d, acc[d]{{ "" if has_prob_mod else " * end_of_row.x" }});
   }
 //# if return_lse
   store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i, end_of_row);

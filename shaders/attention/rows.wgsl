@@ -1,10 +1,10 @@
-//## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and walks along the keys
-//## four at a time, with an online softmax a block.
+//## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and goes through the keys
+//## four at a time, with one step of the online softmax for each four.
 //##
-//## Such an adapter runs invocations side by side in its vector registers, and what it pays for is not
-//## arithmetic but every single load and store, checked one number at a time. So a block of keys is loaded once
-//## for ROWS rows, and outputs are read and written once for four keys. Loops over the head dim stay loops: their
-//## compilers take code by its length. No workgroup memory, no subgroups.
+//## Such an adapter runs invocations side by side in its vector registers, and its time goes not into arithmetic but
+//## into loads and stores, each of which is checked one number at a time. So four keys are loaded once for ROWS rows,
+//## and outputs are read and written once for four keys. Loops over the head dim stay loops: compilers for CPUs take
+//## longer for longer code. No workgroup memory, no subgroups.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
@@ -20,14 +20,14 @@
 //# include "lib/sequences.wgsl"
 //##
 //# set every_score = softcap or masks or has_score_mod or mask_kind != "none"
-// Neighbours in a vector register walk in step, so that they load the same addresses.
+// Neighbours in a vector register go through the keys in step, so that they load the same addresses.
 const IN_STEP = 4u;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let work = workgroup.x + workgroup.y * workgroups.x;
 //# if varlen
@@ -47,7 +47,7 @@ fn main(
   let b = work / params.tiles / params.heads;
   let at = sequence(b);
 //# endif
-  let first_row = tile * BQ + local * ROWS;
+  let first_row = tile * BQ + thread_index * ROWS;
   if (first_row >= at.queries) {
     return;
   }
@@ -55,11 +55,11 @@ fn main(
   let end_row = min(first_row + ROWS, at.queries);
   let first_position = i32(first_row) + at.shift;
   let last_position = i32(end_row) - 1 + at.shift;
-  // Keys that any row of the neighbours may see, and those that every row of this invocation sees.
-  let walk_first = tile * BQ + local / IN_STEP * IN_STEP * ROWS;
-  let walk_end = min(walk_first + IN_STEP * ROWS, at.queries);
-  let begin = max(0, i32(walk_first) + at.shift - params.window_left);
-  let end = min(length, i32(walk_end) + at.shift + params.window_right);
+  // The keys that any row of the neighbours may see, and those that every row of this invocation sees.
+  let first_row_in_step = tile * BQ + thread_index / IN_STEP * IN_STEP * ROWS;
+  let end_row_in_step = min(first_row_in_step + IN_STEP * ROWS, at.queries);
+  let begin = max(0, i32(first_row_in_step) + at.shift - params.window_left);
+  let end = min(length, i32(end_row_in_step) + at.shift + params.window_right);
   let seen_begin = last_position - params.window_left;
   let seen_end = min(length, first_position + params.window_right + 1);
 
@@ -75,14 +75,14 @@ fn main(
       q[r * D4 + d] = query_at4(query_row, params.query_strides.w, 4u * d) * params.query_scale;
     }
   }
-  var sums: array<vec4<f32>, {{ ROWS * DV4 }}>;
-  var tops: array<f32, ROWS>;
-  // Of thousands of weights each would lose digits when added to all before it, always the same way; so some are
-  // added up by themselves.
-  var totals: array<f32, ROWS>;
-  var recents: array<f32, ROWS>;
+  var acc: array<vec4<f32>, {{ ROWS * DV4 }}>;
+  var row_max: array<f32, ROWS>;
+  // Each of thousands of weights would lose digits when added to the sum of all before it, and always in the same
+  // direction; so 64 at a time are added up by themselves.
+  var row_sum: array<f32, ROWS>;
+  var recent_sum: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
-    tops[r] = LOWEST;
+    row_max[r] = LOWEST;
   }
   var scores: array<vec4<f32>, ROWS>;
 
@@ -118,17 +118,17 @@ fn main(
     }
 //# for r in range(ROWS)
     let s{{ r }} = scores[{{ r }}];
-    let higher{{ r }} = max(max(tops[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
-    let shrink{{ r }} = {{ exp_of("tops[" ~ r ~ "] - higher" ~ r) }};
-    let p{{ r }} = {{ exp_of("s" ~ r ~ " - higher" ~ r) }};
-    tops[{{ r }}] = higher{{ r }};
-    totals[{{ r }}] *= shrink{{ r }};
-    recents[{{ r }}] = recents[{{ r }}] * shrink{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
+    let new_max{{ r }} = max(max(row_max[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
+    let rescale{{ r }} = {{ exp_of("row_max[" ~ r ~ "] - new_max" ~ r) }};
+    let p{{ r }} = {{ exp_of("s" ~ r ~ " - new_max" ~ r) }};
+    row_max[{{ r }}] = new_max{{ r }};
+    row_sum[{{ r }}] *= rescale{{ r }};
+    recent_sum[{{ r }}] = recent_sum[{{ r }}] * rescale{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
 //# endfor
     if ((j - begin) % 64 == 60) {
       for (var r = 0u; r < ROWS; r++) {
-        totals[r] += recents[r];
-        recents[r] = 0.0;
+        row_sum[r] += recent_sum[r];
+        recent_sum[r] = 0.0;
       }
     }
     for (var d = 0u; d < DV4; d++) {
@@ -136,17 +136,17 @@ fn main(
       let v{{ n }} = value_at4(value_row{{ n }}, params.value_strides.w, 4u * d);
 //# endfor
 //# for r in range(ROWS)
-      sums[{{ r }}u * DV4 + d] = sums[{{ r }}u * DV4 + d] * shrink{{ r }} + ((p{{ r }}.x * v0 + p{{ r }}.y * v1) + (p{{ r }}.z * v2 + p{{ r }}.w * v3));
+      acc[{{ r }}u * DV4 + d] = acc[{{ r }}u * DV4 + d] * rescale{{ r }} + ((p{{ r }}.x * v0 + p{{ r }}.y * v1) + (p{{ r }}.z * v2 + p{{ r }}.w * v3));
 //# endfor
     }
   }
 
   for (var r = 0u; r < end_row - first_row; r++) {
-    let end_of_row = row_end(h, tops[r], totals[r] + recents[r]);
+    let end_of_row = row_end(h, row_max[r], row_sum[r] + recent_sum[r]);
     let i = at.query_begin + first_row + r;
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
     for (var d = 0u; d < DV4; d++) {
-      out_put4(out_row + 4u * d, sums[r * DV4 + d] * end_of_row.x);
+      out_put4(out_row + 4u * d, acc[r * DV4 + d] * end_of_row.x);
     }
 //# if return_lse
     store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + i, end_of_row);

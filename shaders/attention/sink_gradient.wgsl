@@ -1,5 +1,5 @@
-//## The gradient of each head's sink: -Σ exp(sink - row_max) / row_sum · delta over its rows, with the (row_max,
-//## 1 / row_sum, delta) that backward_delta.wgsl wrote. A workgroup takes a head; its invocations' sums are added in a
+//## The gradient of each head's sink: -Σ exp(sink - row_max) / row_sum · delta over its rows, with the (row_max, 1 /
+//## row_sum, delta) that backward_delta.wgsl wrote. A workgroup computes one head; its invocations' sums are added in a
 //## fixed order, so that the result is deterministic.
 //# from "lib/storage.wgsl" import half_types
 //# from "lib/exp.wgsl" import exp_of with context
@@ -12,7 +12,7 @@ var<workgroup> sums: array<f32, WORKGROUP>;
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let h = workgroup.x + workgroup.y * workgroups.x;
   if (h >= params.heads) {
@@ -20,20 +20,20 @@ fn main(
   }
   let sink = sink_of(h){{ "" if natural else " * LOG2_E" }};
   var sum = 0.0;
-  for (var n = local; n < params.batch * params.queries; n += WORKGROUP) {
+  for (var n = thread_index; n < params.batch * params.queries; n += WORKGROUP) {
     let b = n / params.queries;
     let row = row_values[(b * params.heads + h) * params.queries + n % params.queries];
     sum -= {{ exp_of("sink - row.x") }} * row.y * row.z;
   }
-  sums[local] = sum;
+  sums[thread_index] = sum;
   workgroupBarrier();
   for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
-    if (local < half) {
-      sums[local] += sums[local + half];
+    if (thread_index < half) {
+      sums[thread_index] += sums[thread_index + half];
     }
     workgroupBarrier();
   }
-  if (local == 0u) {
+  if (thread_index == 0u) {
     d_sinks[h] = sums[0];
   }
 }

@@ -1,5 +1,5 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with register tiles: lib/tiles.wgsl has the two products, this
-//## is the online softmax between them. Rows are queries, columns keys.
+//## file the online softmax between them. Rows are queries, columns are keys.
 //##
 //## With `subgroups` the row maximum goes through shuffles among the TX invocations of a row, else
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
@@ -7,7 +7,7 @@
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
-//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place with context
+//#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index with context
 //# endif
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, row_number, column_number with context
@@ -28,9 +28,9 @@
 {{ tile_memory(DV4, D4 if query_resident else 0) }}
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
 //# if subgroups
-{{ place_memory() }}
+{{ thread_index_memory() }}
 //# endif
-//## With two buffers what has been asked for must be used, so no tile is left out.
+//## With two buffers, loads of the next tile are on their way, so no tile is left out.
 //# set leaves_out = masks and BUFFERS == 1
 //# if leaves_out
 var<workgroup> tile_seen: atomic<u32>;
@@ -71,30 +71,30 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if subgroups
-{{ place_arguments() }}
+{{ thread_index_arguments() }}
 //# else
   @builtin(local_invocation_id) local: vec3<u32>,
 //# endif
 ) {
 {{ find_query_tile() }}
 //# if subgroups
-{{ find_place() }}
-  let tx = place % TX;
-  let ty = place / TX;
+{{ find_thread_index() }}
+  let tx = thread_index % TX;
+  let ty = thread_index / TX;
 //# else
   let tx = local.x;
   let ty = local.y;
-  let place = ty * TX + tx;
+  let thread_index = ty * TX + tx;
 //# endif
 
-  var top: array<f32, ROWS>;
-  var total: array<f32, ROWS>;
-  var high: array<f32, ROWS>;
+  var row_max: array<f32, ROWS>;
+  var row_sum: array<f32, ROWS>;
+  var new_max: array<f32, ROWS>;
   var s: array<vec4<f32>, ROWS * SCORES>;
-  var sums: array<vec4<f32>, ROWS * COLUMNS>;
+  var acc: array<vec4<f32>, ROWS * COLUMNS>;
 {{ tile_registers(DV4) }}
 //# call(r) each("r", ROWS, unrolled)
-  top[{{ r }}] = LOWEST;
+  row_max[{{ r }}] = LOWEST;
 //# endcall
 //# if query_resident
 {{ stage_rows("query", D4) }}
@@ -107,12 +107,12 @@ fn main(
   for (var tile = begin; tile < end; tile += BK) {
     // Where every row sees every key of the tile there is nothing to check.
     let last_key = i32(tile + BK) - 1;
-    let whole = tile + BK <= end && last_key <= first_position + params.window_right
+    let all_visible = tile + BK <= end && last_key <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
 //# if leaves_out
     // A tile that the mask hides from every row is not computed.
     var seen = false;
-    for (var e = place; e < BQ * BK; e += WORKGROUP) {
+    for (var e = thread_index; e < BQ * BK; e += WORKGROUP) {
       let i = first_row + e / BK;
       let j = i32(tile + e % BK);
       if (i <= last_row && in_window(i32(i) + shift, j, length)) {
@@ -123,7 +123,7 @@ fn main(
       atomicStore(&tile_seen, 1u);
     }
     workgroupBarrier();
-    if (place == 0u) {
+    if (thread_index == 0u) {
       tile_live = atomicExchange(&tile_seen, 0u);
     }
     if (workgroupUniformLoad(&tile_live) == 0u) {
@@ -154,7 +154,7 @@ fn main(
     s[{{ n }}] = vec4<f32>(shaped(s[{{ n }}].x), shaped(s[{{ n }}].y), shaped(s[{{ n }}].z), shaped(s[{{ n }}].w));
 //#     endcall
 //#   endif
-    if (!whole) {
+    if (!all_visible) {
 //#   call(r) each("r", ROWS, unrolled)
       // The keys that the row sees, counted from this invocation's first one.
       let position = first_position + i32({{ row_number.format(r) }});
@@ -170,56 +170,56 @@ fn main(
 //# endif
 
 //# call(r) each("r", ROWS, unrolled)
-    var highs = s[{{ r }} * SCORES];
+    var max4 = s[{{ r }} * SCORES];
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    highs = max(highs, s[{{ r }} * SCORES + {{ g }}]);
+    max4 = max(max4, s[{{ r }} * SCORES + {{ g }}]);
 //#   endcall
-    high[{{ r }}] = max(max(top[{{ r }}], max(highs.x, highs.y)), max(highs.z, highs.w));
+    new_max[{{ r }}] = max(max(row_max[{{ r }}], max(max4.x, max4.y)), max(max4.z, max4.w));
 //# endcall
-{{ across_row("high", "max") }}
+{{ across_row("new_max", "max") }}
 //# call(r) each("r", ROWS, unrolled)
-    let higher = high[{{ r }}];
-    let shrink = {{ exp_of("top[" ~ r ~ "] - higher") }};
-    top[{{ r }}] = higher;
-    var sum = vec4<f32>();
+    let maximum = new_max[{{ r }}];
+    let rescale = {{ exp_of("row_max[" ~ r ~ "] - maximum") }};
+    row_max[{{ r }}] = maximum;
+    var sum4 = vec4<f32>();
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - higher") }};
-    sum += s[{{ r }} * SCORES + {{ g }}];
+    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - maximum") }};
+    sum4 += s[{{ r }} * SCORES + {{ g }}];
 //#   endcall
-    total[{{ r }}] = total[{{ r }}] * shrink + ((sum.x + sum.y) + (sum.z + sum.w));
+    row_sum[{{ r }}] = row_sum[{{ r }}] * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
-    sums[{{ r }} * COLUMNS + {{ o }}] *= shrink;
+    acc[{{ r }} * COLUMNS + {{ o }}] *= rescale;
 //#   endcall
 //# endcall
 
-{{ accumulate("sums", "s", "value", DV4) }}
+{{ accumulate("acc", "s", "value", DV4) }}
   }
 
 //# if not subgroups
   workgroupBarrier();
 //# endif
-{{ across_row("total", "sum") }}
+{{ across_row("row_sum", "sum") }}
 //# call(r) each("r", ROWS, unrolled)
   let i = first_row + {{ row_number.format(r) }};
-//#   if in_pieces
-  if (is_piece) {
-    let row = ((slot * params.pieces + piece) * BQ + {{ row_number.format(r) }}) * (DV4 + 1u);
+//#   if has_splits
+  if (is_split) {
+    let row = ((split_tile * params.splits + split) * BQ + {{ row_number.format(r) }}) * (DV4 + 1u);
 //#     call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      pieces[row + {{ o }} * TX + tx] = sums[{{ r }} * COLUMNS + {{ o }}];
+      partials[row + {{ o }} * TX + tx] = acc[{{ r }} * COLUMNS + {{ o }}];
     }
 //#     endcall
     if (tx == 0u) {
-      pieces[row + DV4] = vec4<f32>(top[{{ r }}], total[{{ r }}], 0.0, 0.0);
+      partials[row + DV4] = vec4<f32>(row_max[{{ r }}], row_sum[{{ r }}], 0.0, 0.0);
     }
   } else
 //#   endif
   if (i <= last_row) {
-    let end_of_row = row_end(h, top[{{ r }}], total[{{ r }}]);
+    let end_of_row = row_end(h, row_max[{{ r }}], row_sum[{{ r }}]);
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      out_put4(out_row + 4u * ({{ o }} * TX + tx), sums[{{ r }} * COLUMNS + {{ o }}] * end_of_row.x);
+      out_put4(out_row + 4u * ({{ o }} * TX + tx), acc[{{ r }} * COLUMNS + {{ o }}] * end_of_row.x);
     }
 //#   endcall
 //#   if return_lse

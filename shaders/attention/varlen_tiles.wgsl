@@ -1,6 +1,6 @@
-//## What each workgroup of a packed call serves, two vec4s a slot: (sequence, tile, first query,
-//## queries), (first key, keys, 0, 0). Slots left over name a sequence past the last. One invocation a
-//## slot; tiles are of `tile_rows` queries or, with `by_key`, keys.
+//## The table of a packed call's tiles. A slot tells the workgroups of one tile what they compute, in two vec4s:
+//## (sequence, tile, first query, queries), (first key, keys, 0, 0). Slots that are left over name a sequence past the
+//## last. A tile has `tile_rows` queries or, with `by_key`, keys. One invocation writes one slot.
 fn query_edge(s: u32) -> u32 {
   return u32(clamp(cu_queries[params.cu_queries_first + s * params.query_stride], 0, i32(params.queries)));
 }
@@ -13,9 +13,9 @@ fn key_edge(s: u32) -> u32 {
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let slot = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local;
+  let slot = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index;
   if (slot >= params.slots) {
     return;
   }

@@ -1,8 +1,8 @@
 //## Attention weights of a window of rows and columns, recomputed from query, key and the rows' LSE with its parts:
 //## exp(score - row_max) / row_sum, pooled to fewer cells where asked, as numbers or as colours. One invocation a
 //## cell; a cell covers rows floor(c·R/h) to ceil((c+1)·R/h), so that none is left out.
-//## With `gradients` each weight comes times the gradient with respect to it, grad·value.
-//## With `scores` the scores themselves, -inf where hidden, a cell each.
+//## With `gradients` each weight is multiplied by the gradient with respect to it, grad·value.
+//## With `scores` each cell has the score itself, -inf where it is hidden.
 //# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 {{ half_types(dtypes) }}
@@ -63,9 +63,9 @@ fn main(
 //# endif
     let query_row = query_head + i * params.query_strides.z;
 //# if pool == "mean"
-    // Row by row and some weights at a time, so that a cell of many weights gathers less rounding.
-    var row_sum = 0.0;
-    var recent = 0.0;
+    // Added up row by row and 64 weights at a time, so that a cell of many weights has less rounding error.
+    var pooled_sum = 0.0;
+    var recent_sum = 0.0;
 //# endif
     for (var c = cell_begin(x, params.width, params.columns); c < cell_end(x, params.width, params.columns); c++) {
       let j = params.column_begin + c * params.column_step;
@@ -87,8 +87,8 @@ fn main(
 //# if scores
       pooled = s{{ "" if natural else " * LN_2" }};
 //# else
-      // A hidden score gives zero; so does a row that sees nothing, whose 1 / row_sum is 0. No weight exceeds 1, but far
-      // from zero a score may round otherwise than in the forward pass.
+      // A hidden score gives zero; so does a row that sees nothing, whose 1 / row_sum is 0. No weight exceeds 1, but
+      // far from zero a score may round differently than in the forward pass.
       {{ "var" if gradients else "let" }} p = select(0.0, {{ exp_of("min(s - ended.x, 0.0)") }} * ended.y, !is_hidden(s));
 //#   if gradients
       let value_row = value_head + j * params.value_strides.z;
@@ -104,16 +104,16 @@ fn main(
 //#   elif pool == "max"
       pooled = select(pooled, p, is_nan(p) || (p > pooled && !is_nan(pooled)));
 //#   else
-      recent += p;
+      recent_sum += p;
       if (c % 64u == 63u) {
-        row_sum += recent;
-        recent = 0.0;
+        pooled_sum += recent_sum;
+        recent_sum = 0.0;
       }
 //#   endif
 //# endif
     }
 //# if pool == "mean"
-    pooled += row_sum + recent;
+    pooled += pooled_sum + recent_sum;
 //# endif
   }
 //# if pool == "mean"

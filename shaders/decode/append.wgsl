@@ -10,9 +10,9 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let work = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + local;
+  let work = (workgroup.x + workgroup.y * workgroups.x) * WORKGROUP + thread_index;
   let d = 4u * (work % D4);
   let row = work / D4;
   let n = row % params.count;

@@ -1,34 +1,52 @@
-//## Decode: one split of the cached keys for the query rows that share a key/value head
-//## (split-KV as in Flash-Decoding, Dao et al. 2023).
+//## Decode: attention of the query rows that share a key/value head, over one split of the cached keys (split-KV as in
+//## Flash-Decoding, Dao et al. 2023). With one split the result is written at once; with several, each split writes its
+//## normalised output, its maximum and its sum, which decode/reduce.wgsl combines.
 //##
-//## A workgroup takes ROWS rows (heads of a group times new positions), so that every key and value is
-//## read once for all of them. Its keys are a run of neighbours, or blocks of STEP · TEAMS keys far from each other:
-//## then workgroups read at any time what lies together.
+//## A workgroup computes ROWS rows (heads of a group times new positions; PADDED is the next power of two), so that it
+//## reads every key and value once for all of them. The keys of its split are neighbours, or blocks of STEP · TEAMS
+//## keys with those of the other splits between them: then all workgroups read neighbouring keys at any time.
 //##
-//## A workgroup consists of teams of TEAM invocations, each with an online softmax of its own; teams meet only at
-//## the end. At each step a team takes STEP keys. For the scores LANES invocations share a key, each with some
-//## pieces of it (lib/pieces.wgsl), and take AHEAD keys one after the other; then they exchange their partial sums
-//## so that each is left with the scores of one row with some keys, and nothing of the softmax is computed twice.
-//## For the sums VALUE_LANES invocations share a value, each with some pieces of it, and get the weights from
-//## those that hold them.
+//## A workgroup consists of teams of TEAM invocations. A team has an online softmax of its own; teams meet only at the
+//## end. At each step a team takes STEP keys, and this is which lane holds which keys, segments (lib/segments.wgsl) and
+//## rows, drawn for TEAM 16, LANES 4, VALUE_LANES 8, KEYS_PER_GROUP 4, ROWS 2, and keys and values of 8 segments:
 //##
-//## Queries lie in workgroup memory, rotated there where keys are codes of rotated ones (`rotates`), unless they come
-//## so. Memory is asked for the next keys and values as soon as the registers of these are free. With subgroups a
-//## team is within one and nothing waits for a barrier on the way; else teams are as small as LANES and exchange
-//## through workgroup memory. Entries past the last are read from the last one and hidden.
-//## With one split the result is written at once, else its normalised output, maximum and sum go to decode/reduce.wgsl.
+//##   thread of the team   0    1    2    3     4    5    6    7     8    9    10   11    12   13   14   15
+//##
+//##   Products: the LANES lanes of a group share KEYS_PER_GROUP keys, GROUPS apart. Each lane multiplies its segments of
+//##   them with all rows. It gets the sums number 0 … 7: number PADDED · a + r is of the group's key a and row r.
+//##   group, lane          0,0  0,1  0,2  0,3 | 1,0  1,1  1,2  1,3 | 2,0  2,1  2,2  2,3 | 3,0  3,1  3,2  3,3
+//##   keys                 0 4 8 12           | 1 5 9 13           | 2 6 10 14          | 3 7 11 15
+//##   segments             0,4  1,5  2,6  3,7 | 0,4  1,5  2,6  3,7 | 0,4  1,5  2,6  3,7 | 0,4  1,5  2,6  3,7
+//##
+//##   Scores: the lanes of a group add up their sums, and each is left with `held` scores: those whose number is
+//##   lane + LANES · m. So nothing of the softmax is computed twice. (Where a group has more lanes than scores,
+//##   lane + `holders` holds the same as lane.)
+//##   row                  0    1    0    1   | 0    1    0    1   | 0    1    0    1   | 0    1    0    1
+//##   key of m = 0, 1      0,8  0,8  4,12 4,12| 1,9  1,9  5,13 5,13| 2,10 2,10 6,14 6,14| 3,11 3,11 7,15 7,15
+//##
+//##   Sums: the VALUE_LANES lanes of a value group share values that are VALUE_GROUPS apart. Each lane gets the weights
+//##   from the lanes that hold them, and adds its segments of the values, times the weights, to `acc` of all rows.
+//##   value group, lane    0,0  0,1  0,2  0,3   0,4  0,5  0,6  0,7 | 1,0  1,1  1,2  1,3   1,4  1,5  1,6  1,7
+//##   values               0 2 4 6 8 10 12 14                      | 1 3 5 7 9 11 13 15
+//##   segment              0    1    2    3     4    5    6    7   | 0    1    2    3     4    5    6    7
+//##
+//## Queries lie in workgroup memory. Where keys are codes of rotated keys, queries are rotated too: on the way there
+//## with `rotates`, else before this launch. Memory is asked for the next keys and values as soon as their registers
+//## are free. With subgroups a team lies within one subgroup, and no step waits for a barrier; otherwise a team is one
+//## group, which exchanges through workgroup memory. Past the end of the split lanes read its last key, and hide its
+//## score.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
-//# from "lib/pieces.wgsl" import piece_reader with context
+//# from "lib/segments.wgsl" import segment_reader with context
 //# from "lib/blocks.wgsl" import each
 //# if subgroups
-//#   from "lib/place.wgsl" import place_memory, place_arguments, find_place, swapped with context
+//#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
-{{ piece_reader("key", key_dtype, D, key_row, key_wide) }}
-{{ piece_reader("value", value_dtype, DV, value_row, value_wide) }}
+{{ segment_reader("key", key_dtype, D, key_row, key_wide) }}
+{{ segment_reader("value", value_dtype, DV, value_row, value_wide) }}
 {{ writer("out", out_dtype) }}
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
@@ -37,79 +55,97 @@
 {{ rotation_in_subgroup(false) }}
 //# endif
 //##
-//## Pieces of a row, and of those how many an invocation holds.
+//## Vec4s of a segment, segments of a row, and how many of these an invocation holds.
 //# set key_vec4s = 2 if key_wide else 1
 //# set value_vec4s = 2 if value_wide else 1
-//# set key_pieces = D4 // key_vec4s
-//# set value_pieces = DV4 // value_vec4s
-//# set key_each = (key_pieces + LANES - 1) // LANES
-//# set value_each = (value_pieces + VALUE_LANES - 1) // VALUE_LANES
-//# set vec4s = value_each * value_vec4s
-//# set query_vec4s = key_each * key_vec4s * LANES
+//# set key_segments = D4 // key_vec4s
+//# set value_segments = DV4 // value_vec4s
+//# set key_segments_each = (key_segments + LANES - 1) // LANES
+//# set value_segments_each = (value_segments + VALUE_LANES - 1) // VALUE_LANES
+//## Vec4s of a row of `acc`, and of a row of the queries as they are staged, in an invocation and in all lanes.
+//# set acc_vec4s = value_segments_each * value_vec4s
+//# set query_vec4s = key_segments_each * key_vec4s * LANES
 //# set key_scaled = key_wide and key_row
 //# set value_scaled = value_wide and value_row
+//## Sums of an invocation, scores that it is left with, and the lanes of a group that hold different scores.
+//# set sum_count = PADDED * KEYS_PER_GROUP
+//# set held = [sum_count // LANES, 1] | max
+//# set holders = [sum_count, LANES] | min
+//## Values that a value group takes at a step.
+//# set values_per_group = TEAM // LANES * KEYS_PER_GROUP // (TEAM // VALUE_LANES)
 //##
-//## Partial sums of an invocation: PADDED rows by AHEAD keys; of LANES invocations each is left with `held`. Where these
-//## are more than there are sums, several hold the same.
-//# set partial = PADDED * AHEAD
-//# set held = [partial // LANES, 1] | max
-//# set distinct = [partial, LANES] | min
-//##
-//## Keys that a team takes at a time, and values.
 const GROUPS = {{ TEAM // LANES }}u;
 const VALUE_GROUPS = {{ TEAM // VALUE_LANES }}u;
-const STEP = {{ TEAM // LANES * AHEAD }}u;
+const STEP = {{ TEAM // LANES * KEYS_PER_GROUP }}u;
 const TEAMS = {{ WORKGROUP // TEAM }}u;
-const PARTS = {{ WORKGROUP // VALUE_LANES }}u;
-//# set values = TEAM // LANES * AHEAD // (TEAM // VALUE_LANES)
-//## The queries lie in the order in which lanes read them: their pieces, of these each vec4, of this all lanes'.
+const VALUE_GROUPS_OF_WORKGROUP = {{ WORKGROUP // VALUE_LANES }}u;
+//## The queries lie in the order in which lanes read them: by segment of a lane, by vec4 of the segment, by lane.
 var<workgroup> queries: array<vec4<f32>, {{ ROWS * query_vec4s }}>;
-var<workgroup> tops: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
-var<workgroup> totals: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
-var<workgroup> shares: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
-var<workgroup> merged: array<vec4<f32>, {{ ([MERGED, ROWS * vec4s] | min) * WORKGROUP }}>;
+var<workgroup> team_max: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> team_sum: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> team_factor: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
+var<workgroup> merged: array<vec4<f32>, {{ ([MERGED, ROWS * acc_vec4s] | min) * WORKGROUP }}>;
 //# if not subgroups
-var<workgroup> exchanged: array<f32, {{ partial * WORKGROUP }}>;
+var<workgroup> exchanged: array<f32, {{ sum_count * WORKGROUP }}>;
 var<workgroup> exchanged_weight: array<f32, {{ held * WORKGROUP }}>;
-var<workgroup> exchanged_top: array<f32, WORKGROUP>;
-var<workgroup> exchanged_shrink: array<f32, WORKGROUP>;
+var<workgroup> exchanged_of_row: array<f32, WORKGROUP>;
+var<workgroup> exchanged_rescale: array<f32, WORKGROUP>;
 //# else
-{{ place_memory() }}
+{{ thread_index_memory() }}
 //# endif
+//## Numbers of a segment.
+const KEY_SEGMENT = {{ 4 * key_vec4s }}u;
+const VALUE_SEGMENT = {{ 4 * value_vec4s }}u;
+//## From the key of one score that an invocation holds to the key of the next.
+const STEP_OF_HELD = {{ TEAM // LANES * (LANES // PADDED) }}u;
 //##
-//## The first element of a piece that an invocation holds, kept within the row.
-//# set within = "min({0} + {1}u * {{}}, {2}u)"
-//# set key_piece = "KEY_PIECE * " ~ (within if key_pieces % LANES else "({0} + {1}u * {{}})").format("lane", LANES, key_pieces - 1)
-//# set value_piece = "VALUE_PIECE * " ~ (within if value_pieces % VALUE_LANES else "({0} + {1}u * {{}})").format("value_lane", VALUE_LANES, value_pieces - 1)
-const KEY_PIECE = {{ 4 * key_vec4s }}u;
-const VALUE_PIECE = {{ 4 * value_vec4s }}u;
+//## The segment that is the n-th of a lane, kept within the row.
+//# macro segment_of_lane(lane, n, lanes, segments)
+//#   if segments % lanes
+min({{ lane }} + {{ lanes }}u * {{ n }}, {{ segments - 1 }}u)
+//#-  else
+({{ lane }} + {{ lanes }}u * {{ n }})
+//#-  endif
+//#- endmacro
 //##
-//## The row of the cache at place e of the walk.
-//# set row_at = "(cache_row + cache_slot(walked_entry(min({}, end - 1u))))"
+//## The first number of the n-th segment of a key, and of a value, that this invocation holds.
+//# macro key_element(n)
+KEY_SEGMENT * {{ segment_of_lane("lane", n, LANES, key_segments) }}
+//#- endmacro
+//# macro value_element(n)
+VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments) }}
+//#- endmacro
 //##
+//## The row of the cache where a key lies, the last one of the split for those behind it.
+//# macro cache_row_of(key)
+(first_cache_row + cache_slot(visible_entry(min({{ key }}, end - 1u))))
+//#- endmacro
+//##
+//## Asks for this invocation's segments of the keys of the step that begins at `first`.
 //# macro load_keys(first, to)
-//# call(a) each("a", AHEAD, unrolled)
-    let key_row = {{ row_at.format(first ~ " + GROUPS * " ~ a ~ " + group") }} * KEY_PITCH;
-//#   call(n) each("n", key_each, unrolled)
-    {{ to }}[{{ a }} * {{ key_each }}u + {{ n }}] = key_load(key_row, {{ key_piece.format(n) }});
+//# call(a) each("a", KEYS_PER_GROUP, unrolled)
+    let key_row = {{ cache_row_of(first ~ " + GROUPS * " ~ a ~ " + group") }} * KEY_PITCH;
+//#   call(n) each("n", key_segments_each, unrolled)
+    {{ to }}[{{ a }} * {{ key_segments_each }}u + {{ n }}] = key_load(key_row, {{ key_element(n) }});
 //#   endcall
 //# endcall
 //# endmacro
 //##
+//## The same of the values.
 //# macro load_values(first)
-//# call(t) each("t", values, unrolled)
-    let value_row = {{ row_at.format(first ~ " + VALUE_GROUPS * " ~ t ~ " + value_group") }} * VALUE_PITCH;
-//#   call(n) each("n", value_each, unrolled)
-    v[{{ t }} * {{ value_each }}u + {{ n }}] = value_load(value_row, {{ value_piece.format(n) }});
+//# call(t) each("t", values_per_group, unrolled)
+    let value_row = {{ cache_row_of(first ~ " + VALUE_GROUPS * " ~ t ~ " + value_group") }} * VALUE_PITCH;
+//#   call(n) each("n", value_segments_each, unrolled)
+    v[{{ t }} * {{ value_segments_each }}u + {{ n }}] = value_load(value_row, {{ value_element(n) }});
 //#   endcall
 //# endcall
 //# endmacro
 //##
-//## The factors of the keys and values whose weights this invocation holds.
+//## Asks for the factors of the keys whose scores this invocation holds, and of their values, where they are codes.
 //# macro load_scales(first)
 //# if key_scaled or value_scaled
 //#   call(m) each("m", held, unrolled)
-    let scale_row = {{ row_at.format(first ~ " + own_key + STEP_OF_HELD * " ~ m) }};
+    let scale_row = {{ cache_row_of(first ~ " + own_key + STEP_OF_HELD * " ~ m) }};
 //#     if key_scaled
     key_factor[{{ m }}] = key_scale(scale_row * KEY_PITCH);
 //#     endif
@@ -120,74 +156,12 @@ const VALUE_PIECE = {{ 4 * value_vec4s }}u;
 //# endif
 //# endmacro
 //##
-//## From the keys of one number held to those of the next.
-const STEP_OF_HELD = {{ TEAM // LANES * (LANES // PADDED) }}u;
-
-@compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) workgroup: vec3<u32>,
-  @builtin(num_workgroups) workgroups: vec3<u32>,
-//# if subgroups
-{{ place_arguments() }}
-//# else
-  @builtin(local_invocation_index) place: u32,
-//# endif
-) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  let split = work % params.splits;
-  let chunk = work / params.splits % params.chunks;
-  let kv_head = work / params.splits / params.chunks % params.kv_heads;
-  let b = work / params.splits / params.chunks / params.kv_heads;
-  if (b >= params.batch) {
-    return;
-  }
-//# if subgroups
-{{ find_place() }}
-//# endif
-  let team = place / TEAM;
-  let lane = place % LANES;
-  let group = place % TEAM / LANES;
-  let value_lane = place % VALUE_LANES;
-  let value_group = place % TEAM / VALUE_LANES;
-  // The first of those that hold the weights of this invocation's values.
-  let weights_from = {{ "subgroup_lane" if subgroups else "place" }} - place % TEAM + value_group * LANES;
-  let rows = params.group * params.queries;
-  let length = i32(params.keys);
-  let shift = query_shift(length);
-  let begin = params.first_key + split * params.split_first;
-  let end = min(begin + params.split_span, params.keys);
-  let cache_row = (b * params.kv_heads + kv_head) * params.capacity;
-  var sums: array<vec4<f32>, {{ ROWS * vec4s }}>;
-  var k: array<key_piece, {{ AHEAD * key_each }}>;
-  var v: array<value_piece, {{ values * value_each }}>;
-  var s: array<f32, {{ partial }}>;
-  var numbers_of: array<vec4<f32>, AHEAD>;
-  var next_k: array<key_piece, {{ AHEAD * key_each }}>;
-//# if key_scaled
-  var key_factor: array<f32, {{ held }}>;
-//# endif
-//# if value_scaled
-  var value_factor: array<f32, {{ held }}>;
-//# endif
-  // The row and the first of the keys whose scores this invocation is left with, and what the row sees.
-  let own_row = min(chunk * ROWS + lane % PADDED, rows - 1u);
-  let own_head = kv_head * params.group + own_row / params.queries;
-  let own_query = own_row % params.queries;
-  let own_key = team * STEP + (lane % {{ distinct }}u / PADDED) * GROUPS + group;
-  let position = i32(own_query) + shift;
-//# if not (masks or has_score_mod or has_kept)
-  let lowest = position - params.window_left;
-  let highest = min(i32(end) - 1, position + params.window_right);
-//# endif
-  var top = LOWEST;
-  var total = 0.0;
-
-{{ row_tables("key", key_row) }}
-{{ row_tables("value", value_row) }}
+//## Brings the rows' queries to workgroup memory, scaled.
+//# macro stage_queries()
   for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
-    let r = (begun + place) / {{ query_vec4s }}u;
-    let vec4_of_row = (begun + place) % {{ query_vec4s }}u;
-    let row = chunk * ROWS + r;
+    let r = (begun + thread_index) / {{ query_vec4s }}u;
+    let vec4_of_row = (begun + thread_index) % {{ query_vec4s }}u;
+    let row = row_tile * ROWS + r;
     var four = vec4<f32>();
     if (r < ROWS && row < rows && vec4_of_row < D4) {
       let head = kv_head * params.group + row / params.queries;
@@ -197,36 +171,29 @@ fn main(
 //# if rotates
     four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
 //# endif
-    let piece = vec4_of_row / {{ key_vec4s }}u;
-    let n = piece / LANES * {{ key_vec4s }}u + vec4_of_row % {{ key_vec4s }}u;
+    let segment = vec4_of_row / {{ key_vec4s }}u;
+    let n = segment / LANES * {{ key_vec4s }}u + vec4_of_row % {{ key_vec4s }}u;
     if (r < ROWS) {
-      queries[r * {{ query_vec4s }}u + n * LANES + piece % LANES] = four;
+      queries[r * {{ query_vec4s }}u + n * LANES + segment % LANES] = four;
     }
   }
   workgroupBarrier();
-
-{{ load_keys("begin + team * STEP", "k") }}
-{{ load_scales("begin") }}
-{{ load_values("begin + team * STEP") }}
-
-  // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
-  let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
-  for (var step = 0u; step < steps; step++) {
-    let first = begin + step * params.split_stride;
-    let next = first + params.split_stride;
-{{ load_keys("next + team * STEP", "next_k") }}
-//# call(n) each("n", partial, unrolled)
+//# endmacro
+//##
+//## s[PADDED · a + r]: this lane's part of the product of its group's key a and row r.
+//# macro multiply_keys()
+//# call(n) each("n", sum_count, unrolled)
     s[{{ n }}] = 0.0;
 //# endcall
-//# call(n) each("n", key_each, unrolled)
+//# call(n) each("n", key_segments_each, unrolled)
 //#   for w in range(key_vec4s)
-//#     call(a) each("a", AHEAD, unrolled)
-    numbers_of[{{ a }}] = key_vec4_{{ w }}(k[{{ a }} * {{ key_each }}u + {{ n }}], {{ key_piece.format(n) }});
+//#     call(a) each("a", KEYS_PER_GROUP, unrolled)
+    key4[{{ a }}] = key_vec4_{{ w }}(k[{{ a }} * {{ key_segments_each }}u + {{ n }}], {{ key_element(n) }});
 //#     endcall
 //#     call(r) each("r", ROWS, unrolled)
     let q = queries[{{ r }} * {{ query_vec4s }}u + ({{ n }} * {{ key_vec4s }}u + {{ w }}u) * LANES + lane];
-//#       call(a) each("a", AHEAD, unrolled)
-    let numbers = numbers_of[{{ a }}];
+//#       call(a) each("a", KEYS_PER_GROUP, unrolled)
+    let numbers = key4[{{ a }}];
     let at = {{ a }} * PADDED + {{ r }};
 //#         for c in range(4)
     s[at] = fma(q[{{ c }}], numbers[{{ c }}], s[at]);
@@ -235,10 +202,13 @@ fn main(
 //#     endcall
 //#   endfor
 //# endcall
-
+//# endmacro
+//##
+//## Adds the sums up over a group's lanes: s[m] becomes the whole sum number lane + LANES · m.
+//# macro sum_over_lanes()
 //# if subgroups
-    // Each gives half of its sums away and gets the other half of what it keeps.
-//#   set ns = namespace(count=partial)
+    // At each step a lane gives half of its sums away and gets the other half of those that it keeps.
+//#   set ns = namespace(count=sum_count)
 //#   for bit in (1, 2, 4, 8, 16, 32) if bit < LANES
 //#     if ns.count > 1
 //#       set ns.count = ns.count // 2
@@ -255,87 +225,110 @@ fn main(
 //#     endif
 //#   endfor
 //# else
-//#   call(n) each("n", partial, unrolled)
-    exchanged[{{ n }} * WORKGROUP + place] = s[{{ n }}];
+//#   call(n) each("n", sum_count, unrolled)
+    exchanged[{{ n }} * WORKGROUP + thread_index] = s[{{ n }}];
 //#   endcall
     workgroupBarrier();
 //#   call(m) each("m", held, unrolled)
     s[{{ m }}] = 0.0;
     for (var other = 0u; other < LANES; other++) {
-      s[{{ m }}] += exchanged[(lane % {{ distinct }}u + LANES * {{ m }}) * WORKGROUP + place - lane + other];
+      s[{{ m }}] += exchanged[(lane % {{ holders }}u + LANES * {{ m }}) * WORKGROUP + thread_index - lane + other];
     }
 //#   endcall
 //# endif
-
-    var high = top;
+//# endmacro
+//##
+//## Runs a block for each other invocation of the team that holds scores of the same row: with subgroups by the bits in
+//## which thread indices differ, each block having taken in what those before it found; else by `other`, a lane.
+//# macro each_holder_of_row()
+//# if subgroups
+//#   for bit in (1, 2, 4, 8, 16, 32) if PADDED <= bit < TEAM and not holders <= bit < LANES
+{{ caller(bit) }}
+//#   endfor
+//# else
+  for (var other = lane % PADDED; other < {{ holders }}u; other += PADDED) {
+{{ caller("other") }}
+  }
+//# endif
+//# endmacro
+//##
+//## s[m] becomes the score: scaled, capped, and hidden where the row may not see the key. Finds the row's new_max.
+//# macro mask_scores()
+    var new_max = row_max;
 //# call(m) each("m", held, unrolled)
-    let place_of_key = first + own_key + STEP_OF_HELD * {{ m }};
+    let held_key = first + own_key + STEP_OF_HELD * {{ m }};
     let product = s[{{ m }}]{{ " * key_factor[" ~ m ~ "]" if key_scaled }};
 //#   if masks or has_score_mod or has_kept
-    let masked = score(product, b, own_head, own_query, walked_entry(place_of_key), position, length);
-    let seen = place_of_key < end;
+    let masked = score(product, b, own_head, own_query, visible_entry(held_key), position, length);
+    let seen = held_key < end;
 //#   else
     // Not with &&, which branches.
     let masked = shaped(product);
-    let seen = (i32(place_of_key) >= lowest) & (i32(place_of_key) <= highest);
+    let seen = (i32(held_key) >= lowest) & (i32(held_key) <= highest);
 //#   endif
     s[{{ m }}] = select(params.empty_lse, masked, seen);
-    high = max(high, s[{{ m }}]);
+    new_max = max(new_max, s[{{ m }}]);
 //# endcall
-//# if subgroups
-//#   for step in (1, 2, 4, 8, 16, 32)
-//#     if PADDED <= step < TEAM and not distinct <= step < LANES
-    high = max(high, {{ swapped("high", step) }});
-//#     endif
-//#   endfor
-//# else
-    exchanged_top[place] = high;
+//# if not subgroups
+    exchanged_of_row[thread_index] = new_max;
     workgroupBarrier();
-    for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
-      high = max(high, exchanged_top[place - lane + other]);
-    }
 //# endif
+//# call(other) each_holder_of_row()
+    new_max = max(new_max, {{ swapped("new_max", other) if subgroups else "exchanged_of_row[thread_index - lane + other]" }});
+//# endcall
+//# endmacro
+//##
+//## Takes the new maximum as the row's.
+//# macro rescale_row_sum()
 //# if subgroups
-    let shrink = {{ exp_of("top - high") }};
-    top = high;
-    total *= shrink;
-//#   call(r) each("r", ROWS, unrolled)
-    let shrink_of_row = subgroupShuffle(shrink, weights_from + {{ r }});
-//#     call(n) each("n", vec4s, unrolled)
-    sums[{{ r }} * {{ vec4s }}u + {{ n }}] *= shrink_of_row;
-//#     endcall
-//#   endcall
+    let rescale = {{ exp_of("row_max - new_max") }};
+    row_max = new_max;
+    row_sum *= rescale;
 //# else
-    exchanged_shrink[place] = {{ exp_of("top - high") }};
-    top = high;
-    total *= exchanged_shrink[place];
+    exchanged_rescale[thread_index] = {{ exp_of("row_max - new_max") }};
+    row_max = new_max;
+    row_sum *= exchanged_rescale[thread_index];
 //# endif
+//# endmacro
+//##
+//## `acc` has all rows: row r's factor comes from lane r.
+//# macro rescale_acc()
+//# call(r) each("r", ROWS, unrolled)
+//#   if subgroups
+    let rescale_of_row = subgroupShuffle(rescale, weights_from + {{ r }});
+//#   endif
+//#   call(n) each("n", acc_vec4s, unrolled)
+    acc[{{ r }} * {{ acc_vec4s }}u + {{ n }}] *= {{ "rescale_of_row" if subgroups else "exchanged_rescale[weights_from + " ~ r ~ "]" }};
+//#   endcall
+//# endcall
+//# endmacro
+//##
+//## s[m] becomes the weight: exp(score - row_max), times the factor of the value.
+//# macro weigh_scores()
 //# call(m) each("m", held, unrolled)
-    let weight = {{ exp_of("s[" ~ m ~ "] - top") }};
-    total += weight;
+    let weight = {{ exp_of("s[" ~ m ~ "] - row_max") }};
+    row_sum += weight;
     s[{{ m }}] = weight{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
 //# endcall
-{{ load_scales("next") }}
-//# if not subgroups
-//#   call(m) each("m", held, unrolled)
-    exchanged_weight[{{ m }} * WORKGROUP + place] = s[{{ m }}];
-//#   endcall
+//# endmacro
+//##
+//# macro exchange_weights()
+//# call(m) each("m", held, unrolled)
+    exchanged_weight[{{ m }} * WORKGROUP + thread_index] = s[{{ m }}];
+//# endcall
     workgroupBarrier();
-//#   call(r) each("r", ROWS, unrolled)
-//#     call(n) each("n", vec4s, unrolled)
-    sums[{{ r }} * {{ vec4s }}u + {{ n }}] *= exchanged_shrink[weights_from + {{ r }}];
-//#     endcall
-//#   endcall
-//# endif
-
-//# call(t) each("t", values, unrolled)
-//#   call(n) each("n", value_each, unrolled)
-    let piece = v[{{ t }} * {{ value_each }}u + {{ n }}];
+//# endmacro
+//##
+//## acc += weights · values.
+//# macro add_values()
+//# call(t) each("t", values_per_group, unrolled)
+//#   call(n) each("n", value_segments_each, unrolled)
+    let segment = v[{{ t }} * {{ value_segments_each }}u + {{ n }}];
 //#     for w in range(value_vec4s)
-    let numbers{{ w }} = value_vec4_{{ w }}(piece, {{ value_piece.format(n) }});
+    let numbers{{ w }} = value_vec4_{{ w }}(segment, {{ value_element(n) }});
 //#     endfor
 //#     call(r) each("r", ROWS, unrolled)
-    // The weight of key VALUE_GROUPS·t + value_group: its group of lanes, then its place among their sums.
+    // The weight of key VALUE_GROUPS·t + value_group and row r: its number among its group's scores, and its lane.
     let number = VALUE_GROUPS * {{ t }} / GROUPS * PADDED + {{ r }};
     let holder = weights_from + VALUE_GROUPS * {{ t }} % GROUPS * LANES + number % LANES;
 //#       if subgroups
@@ -344,49 +337,43 @@ fn main(
     let weight = exchanged_weight[number / LANES * WORKGROUP + holder];
 //#       endif
 //#       for w in range(value_vec4s)
-    let at{{ w }} = ({{ r }} * {{ value_each }}u + {{ n }}) * {{ value_vec4s }}u + {{ w }}u;
-    sums[at{{ w }}] = fma(vec4<f32>(weight), numbers{{ w }}, sums[at{{ w }}]);
+    let at{{ w }} = ({{ r }} * {{ value_segments_each }}u + {{ n }}) * {{ value_vec4s }}u + {{ w }}u;
+    acc[at{{ w }}] = fma(vec4<f32>(weight), numbers{{ w }}, acc[at{{ w }}]);
 //#       endfor
 //#     endcall
 //#   endcall
 //# endcall
-{{ load_values("next + team * STEP") }}
-    k = next_k;
-  }
-
-//# if subgroups
-//#   for step in (1, 2, 4, 8, 16, 32)
-//#     if PADDED <= step < TEAM and not distinct <= step < LANES
-  total += {{ swapped("total", step) }};
-//#     endif
-//#   endfor
-//# else
-  exchanged_top[place] = total;
+//# endmacro
+//##
+//## team_factor: what the team's acc of a row is multiplied with, so that the sum over teams is the normalised output.
+//# macro merge_softmaxes()
+//# if not subgroups
+  exchanged_of_row[thread_index] = row_sum;
   workgroupBarrier();
-  total = 0.0;
-  for (var other = lane % PADDED; other < {{ distinct }}u; other += PADDED) {
-    total += exchanged_top[place - lane + other];
-  }
+  row_sum = 0.0;
 //# endif
-  if (place % TEAM < ROWS) {
-    tops[lane * TEAMS + team] = top;
-    totals[lane * TEAMS + team] = total;
+//# call(other) each_holder_of_row()
+  row_sum += {{ swapped("row_sum", other) if subgroups else "exchanged_of_row[thread_index - lane + other]" }};
+//# endcall
+  if (thread_index % TEAM < ROWS) {
+    team_max[lane * TEAMS + team] = row_max;
+    team_sum[lane * TEAMS + team] = row_sum;
   }
   workgroupBarrier();
-  if (place < ROWS && chunk * ROWS + place < rows) {
-    var most = LOWEST;
+  if (thread_index < ROWS && row_tile * ROWS + thread_index < rows) {
+    var max_of_teams = LOWEST;
     for (var t = 0u; t < TEAMS; t++) {
-      most = max(most, tops[place * TEAMS + t]);
+      max_of_teams = max(max_of_teams, team_max[thread_index * TEAMS + t]);
     }
-    var all = 0.0;
+    var sum_of_teams = 0.0;
     for (var t = 0u; t < TEAMS; t++) {
-      let share = {{ exp_of("tops[place * TEAMS + t] - most") }};
-      all = fma(totals[place * TEAMS + t], share, all);
-      shares[place * TEAMS + t] = share;
+      let weight = {{ exp_of("team_max[thread_index * TEAMS + t] - max_of_teams") }};
+      sum_of_teams = fma(team_sum[thread_index * TEAMS + t], weight, sum_of_teams);
+      team_factor[thread_index * TEAMS + t] = weight;
     }
-    let end_of_row = row_end(own_head, most, all);
+    let end_of_row = row_end(own_head, max_of_teams, sum_of_teams);
     for (var t = 0u; t < TEAMS; t++) {
-      shares[place * TEAMS + t] *= end_of_row.x;
+      team_factor[thread_index * TEAMS + t] *= end_of_row.x;
     }
     let row_of_split = ((b * params.heads + own_head) * params.queries + own_query) * params.splits + split;
 //# if return_lse
@@ -395,21 +382,24 @@ fn main(
     partial_rows[row_of_split] = end_of_row.zw;
 //# endif
   }
-//# for first in range(0, ROWS * vec4s, MERGED)
-//#   set some = [MERGED, ROWS * vec4s - first] | min
+//# endmacro
+//##
+//## Adds up acc over the workgroup's value groups, `count` vec4s of every invocation from vec4 `first` on, and writes
+//## them.
+//# macro merge_and_write(first, count)
   workgroupBarrier();
-//#   call(n) each("n", some, unrolled)
-  merged[{{ n }} * WORKGROUP + place] = sums[{{ first }}u + {{ n }}] * shares[({{ first }}u + {{ n }}) / {{ vec4s }}u * TEAMS + team];
-//#   endcall
+//# call(n) each("n", count, unrolled)
+  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}] * team_factor[({{ first }}u + {{ n }}) / {{ acc_vec4s }}u * TEAMS + team];
+//# endcall
   workgroupBarrier();
-  for (var e = place; e < {{ some }}u * VALUE_LANES; e += WORKGROUP) {
+  for (var e = thread_index; e < {{ count }}u * VALUE_LANES; e += WORKGROUP) {
     var sum = vec4<f32>();
-    for (var part = 0u; part < PARTS; part++) {
-      sum += merged[e / VALUE_LANES * WORKGROUP + part * VALUE_LANES + e % VALUE_LANES];
+    for (var other = 0u; other < VALUE_GROUPS_OF_WORKGROUP; other++) {
+      sum += merged[e / VALUE_LANES * WORKGROUP + other * VALUE_LANES + e % VALUE_LANES];
     }
     let number = {{ first }}u + e / VALUE_LANES;
-    let row = chunk * ROWS + number / {{ vec4s }}u;
-    let n = number % {{ vec4s }}u;
+    let row = row_tile * ROWS + number / {{ acc_vec4s }}u;
+    let n = number % {{ acc_vec4s }}u;
     let vec4_of_row = {{ value_vec4s }}u * (e % VALUE_LANES + VALUE_LANES * (n / {{ value_vec4s }}u)) + n % {{ value_vec4s }}u;
     if (row < rows && vec4_of_row < DV4) {
       let head = kv_head * params.group + row / params.queries;
@@ -417,5 +407,99 @@ fn main(
       out_put4(4u * (at * DV4 + vec4_of_row), sum);
     }
   }
+//# endmacro
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+//# if subgroups
+{{ thread_index_arguments() }}
+//# else
+  @builtin(local_invocation_index) thread_index: u32,
+//# endif
+) {
+  let work = workgroup.x + workgroup.y * workgroups.x;
+  let split = work % params.splits;
+  let row_tile = work / params.splits % params.row_tiles;
+  let kv_head = work / params.splits / params.row_tiles % params.kv_heads;
+  let b = work / params.splits / params.row_tiles / params.kv_heads;
+  if (b >= params.batch) {
+    return;
+  }
+//# if subgroups
+{{ find_thread_index() }}
+//# endif
+  let team = thread_index / TEAM;
+  let lane = thread_index % LANES;
+  let group = thread_index % TEAM / LANES;
+  let value_lane = thread_index % VALUE_LANES;
+  let value_group = thread_index % TEAM / VALUE_LANES;
+  // The first invocation of those that hold the weights of this invocation's values.
+  let weights_from = {{ "subgroup_lane" if subgroups else "thread_index" }} - thread_index % TEAM + value_group * LANES;
+  let rows = params.group * params.queries;
+  let length = i32(params.keys);
+  let shift = query_shift(length);
+  let begin = params.first_key + split * params.split_first;
+  let end = min(begin + params.split_span, params.keys);
+  let first_cache_row = (b * params.kv_heads + kv_head) * params.capacity;
+  var acc: array<vec4<f32>, {{ ROWS * acc_vec4s }}>;
+  var k: array<key_segment, {{ KEYS_PER_GROUP * key_segments_each }}>;
+  var v: array<value_segment, {{ values_per_group * value_segments_each }}>;
+  var s: array<f32, {{ sum_count }}>;
+  var key4: array<vec4<f32>, KEYS_PER_GROUP>;
+  var next_k: array<key_segment, {{ KEYS_PER_GROUP * key_segments_each }}>;
+//# if key_scaled
+  var key_factor: array<f32, {{ held }}>;
+//# endif
+//# if value_scaled
+  var value_factor: array<f32, {{ held }}>;
+//# endif
+  // The row whose scores this invocation is left with, the first of their keys, and what the row sees.
+  let own_row = min(row_tile * ROWS + lane % PADDED, rows - 1u);
+  let own_head = kv_head * params.group + own_row / params.queries;
+  let own_query = own_row % params.queries;
+  let own_key = team * STEP + (lane % {{ holders }}u / PADDED) * GROUPS + group;
+  let position = i32(own_query) + shift;
+//# if not (masks or has_score_mod or has_kept)
+  let lowest = position - params.window_left;
+  let highest = min(i32(end) - 1, position + params.window_right);
+//# endif
+  var row_max = LOWEST;
+  var row_sum = 0.0;
+
+{{ row_tables("key", key_row) }}
+{{ row_tables("value", value_row) }}
+{{ stage_queries() }}
+{{ load_keys("begin + team * STEP", "k") }}
+{{ load_scales("begin") }}
+{{ load_values("begin + team * STEP") }}
+  // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
+  let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
+  for (var step = 0u; step < steps; step++) {
+    let first = begin + step * params.split_stride;
+    let next = first + params.split_stride;
+{{ load_keys("next + team * STEP", "next_k") }}
+{{ multiply_keys() }}
+{{ sum_over_lanes() }}
+{{ mask_scores() }}
+{{ rescale_row_sum() }}
+//# if subgroups
+{{ rescale_acc() }}
+//# endif
+{{ weigh_scores() }}
+{{ load_scales("next") }}
+//# if not subgroups
+{{ exchange_weights() }}
+{{ rescale_acc() }}
+//# endif
+{{ add_values() }}
+{{ load_values("next + team * STEP") }}
+    k = next_k;
+  }
+
+{{ merge_softmaxes() }}
+//# for first in range(0, ROWS * acc_vec4s, MERGED)
+{{ merge_and_write(first, [MERGED, ROWS * acc_vec4s - first] | min) }}
 //# endfor
 }

@@ -13,14 +13,14 @@ fn cache_slot(j: u32) -> u32 {
 //# if has_kept
   return select(slot, slot - (params.capacity - params.kept), slot >= params.capacity);
 //# else
-  // Before the ring's end the difference wraps around, to far more.
+  // Before the ring's end the difference wraps around to a far larger number.
   return min(slot, slot - params.capacity);
 //# endif
 }
 
-/// The entry that place e of the walk from params.first_key to params.keys stands for: where a window cuts
-/// off the entries before, the kept ones come first.
-fn walked_entry(e: u32) -> u32 {
+/// The entry whose number among the visible ones is e - params.first_key, for e from params.first_key to params.keys:
+/// where a window hides the entries before, the kept ones come first.
+fn visible_entry(e: u32) -> u32 {
 //# if has_kept
   return select(e, e - params.first_key, e < params.first_key + params.kept);
 //# else

@@ -1,12 +1,13 @@
-//## Which rows a workgroup has: a tile of the queries of one head of one sequence. Import with context: needs
-//## `varlen`, BQ and lib/sequences.wgsl, and `in_pieces`: whether the last tiles are cut along the keys (cut_of in
-//## py_attn/kernels/_tiles.py).
+//## Which rows a workgroup computes: a tile of the queries of one head of one sequence. Import with context: needs
+//## `varlen`, BQ and lib/sequences.wgsl, and `has_splits`: whether the last tiles are split along the keys
+//## (choose_tail_split in py_attn/kernels/attention/tiles.py).
 //##
-//## Leaves where there is no work for the workgroup. Declares h, b and the sequence `at`; the tile's first_row and
-//## last_row, counted in the sequence, and their positions among its keys; the keys begin … end - 1 that any of
-//## them may see; and where in their buffers the head's query, key and value begin.
+//## find_query_tile returns from the kernel where there is no work for the workgroup. It declares h, b and the sequence
+//## `at`; the tile's first_row and last_row, counted in the sequence, and their positions among its keys; the keys
+//## begin … end - 1 that any of these rows may see; and where in their buffers the head's query, key and value begin.
 //##
-//## In a batch, the head h of batch element b and which of its tiles of rows stand for the number `work`.
+//## tile_of_work declares, for the tile number `work` of a batch, its head h, its batch element b and which of the
+//## head's tiles it is.
 //# macro tile_of_work()
   let all_heads = params.heads * params.batch;
   // The last tiles have most to do under a causal mask, so those of all heads begin first.
@@ -16,16 +17,16 @@
 //# endmacro
 //##
 //# macro find_query_tile()
-//# if in_pieces
-  // Whole tiles, then the first pieces of those that are cut, then their second ones.
+//# if has_splits
+  // Whole tiles come first, then the first splits of the tiles that are split, then their second ones.
   let turn = workgroup.x + workgroup.y * workgroups.x;
-  let is_piece = turn >= params.whole;
-  let slot = select(0u, (turn - params.whole) % params.cut, is_piece);
-  let piece = select(0u, (turn - params.whole) / params.cut, is_piece);
-  if (piece >= params.pieces) {
+  let is_split = turn >= params.whole_tiles;
+  let split_tile = select(0u, (turn - params.whole_tiles) % params.split_tiles, is_split);
+  let split = select(0u, (turn - params.whole_tiles) / params.split_tiles, is_split);
+  if (split >= params.splits) {
     return;
   }
-  let work = min(turn, params.whole) + slot;
+  let work = min(turn, params.whole_tiles) + split_tile;
 //# else
   let work = workgroup.x + workgroup.y * workgroups.x;
 //# endif
@@ -50,9 +51,9 @@
   let last_row = min(first_row + BQ, at.queries) - 1u;
   let first_position = i32(first_row) + shift;
   let last_position = i32(last_row) + shift;
-//# if in_pieces
-  let begin = piece * params.piece_keys;
-  let end = min(u32(length), begin + select(u32(length), params.piece_keys, is_piece));
+//# if has_splits
+  let begin = split * params.split_keys;
+  let end = min(u32(length), begin + select(u32(length), params.split_keys, is_split));
 //# else
   let begin = u32(max(0, first_position - params.window_left));
   let end = u32(max(0, min(length, last_position + params.window_right + 1)));

@@ -1,41 +1,43 @@
-//## How a row of attention ends, in one place for every kernel: its sink, the factor of its sums, its LSE.
+//## How a row of attention ends, the same for every kernel: its sink, the factor of its acc, its LSE.
 //## Needs: lib/math.wgsl, `natural` (whether scores are in natural units, see lib/score.wgsl), `has_sinks` (bool), and
 //## where that holds what lib/sinks.wgsl needs; `return_lse`, and where that holds the binding `lse`.
 //# from "lib/exp.wgsl" import exp_of with context
 //# if has_sinks
 //#   include "lib/sinks.wgsl"
 //# endif
-/// (factor, natural LSE, row_max, row_sum) of a row of head h, from the maximum `top` of its scores and its sum of
-/// exp(score - top). The factor is for sums of exp(score - top) · value; a weight is exp(score - row_max) / row_sum.
-/// The sink counts once a row.
-fn row_end(h: u32, top: f32, total: f32) -> vec4<f32> {
+/// (factor, natural LSE, row_max, row_sum) of a row of head h: the given row_max and row_sum are of its scores, the
+/// returned ones also count its sink. The factor is for acc, the sum of exp(score - given row_max) · value; a weight is
+/// exp(score - returned row_max) / returned row_sum.
+fn row_end(h: u32, row_max: f32, row_sum: f32) -> vec4<f32> {
 //# if has_sinks
   let sink = sink_of(h){{ "" if natural else " * LOG2_E" }};
-  let higher = max(top, sink);
-  let shrink = {{ exp_of("top - higher") }};
-  let all = fma(total, shrink, {{ exp_of("sink - higher") }});
+  let new_max = max(row_max, sink);
+  let rescale = {{ exp_of("row_max - new_max") }};
+  let new_sum = fma(row_sum, rescale, {{ exp_of("sink - new_max") }});
 //# else
-  let higher = top;
-  let shrink = 1.0;
-  let all = total;
+  let new_max = row_max;
+  let rescale = 1.0;
+  let new_sum = row_sum;
 //# endif
-  // Some adapters' exp2 and max turn NaN into infinity or into another number, but the sum of such a row is never finite.
-  if (!is_finite(all)) {
+  // Some adapters' exp2 and max turn NaN into infinity or into another number, but the sum of such a row is never
+  // finite.
+  if (!is_finite(new_sum)) {
     let nan = not_a_number();
     return vec4<f32>(nan, nan, LOWEST, nan);
   }
-  let seen = all > 0.0;
+  let seen = new_sum > 0.0;
 //# if natural
-  let lse_of_row = fma(accurate_log2(all), LN_2, higher);
+  let lse_of_row = fma(accurate_log2(new_sum), LN_2, new_max);
 //# else
-  let lse_of_row = (higher + accurate_log2(all)) * LN_2;
+  let lse_of_row = (new_max + accurate_log2(new_sum)) * LN_2;
 //# endif
-  return vec4<f32>(select(0.0, shrink / all, seen), select(params.empty_lse, lse_of_row, seen), higher, all);
+  return vec4<f32>(select(0.0, rescale / new_sum, seen), select(params.empty_lse, lse_of_row, seen), new_max, new_sum);
 }
 //# if return_lse
 
 /// Writes row n's LSE, and behind all LSEs its row_max and row_sum: one float32 cannot hold a large maximum and the
-/// logarithm of the sum (lib/row_parts.wgsl reads them). Without room for these lse_plane is 0, and the LSE is what stays.
+/// logarithm of the sum (lib/row_parts.wgsl reads them). Without room for these lse_plane is 0, and the LSE is what
+/// stays.
 fn store_lse(n: u32, end_of_row: vec4<f32>) {
   lse[n + 2u * params.lse_plane] = end_of_row.w;
   lse[n + params.lse_plane] = end_of_row.z;

@@ -1,10 +1,13 @@
-//## The meaning of attention's arguments, in one place for every kernel.
-//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none", "bool" or a
-//## float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
+//## The meaning of attention's arguments, the same for every kernel.
+//##
+//## Needs: `softcap`, `has_lengths`, `has_score_mod`, `has_mask_mod`, `has_prob_mod` (bool), `mask_kind` ("none",
+//## "bool" or a float dtype), `masks` (whether a mask or a mask_mod hides keys), `in_cache` (whether the keys are a
 //## cache's entries) and `has_kept` (whether it keeps its first ones, see lib/cache.wgsl).
-//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e). With a score_mod or a
-//## float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow, or
-//## round what lies far from zero otherwise than another kernel does. lib/exp.wgsl takes the difference of two scores.
+//##
+//## Scores are in units of log2, so that softmax is exp2: the query comes scaled by scale·log2(e). With a score_mod or
+//## a float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow,
+//## or round scores far from zero differently than another kernel does. lib/exp.wgsl has exp of the difference of two
+//## scores.
 //# include "lib/math.wgsl"
 //# if has_score_mod or has_mask_mod or has_prob_mod
 //# include "lib/mods.wgsl"
@@ -50,9 +53,9 @@ fn in_window(position: i32, j: i32, length: i32) -> bool {
 fn cached_position(j: u32) -> i32 {
   return select(i32(j) + params.dropped, i32(j), j < params.kept);
 }
-//# set places = "i32(b), i32(h), i32(i) + params.query_place, cached_position(j)"
+//# set mod_arguments = "i32(b), i32(h), i32(i) + params.query_position, cached_position(j)"
 //# else
-//# set places = "i32(b), i32(h), i32(i), i32(j)"
+//# set mod_arguments = "i32(b), i32(h), i32(i), i32(j)"
 //# endif
 
 //# if mask_kind == "bool"
@@ -71,7 +74,7 @@ fn mask_value(b: u32, h: u32, i: u32, j: u32) -> f32 {
 /// Whether the mask and mask_mod let query i see key j.
 fn mask_allows(b: u32, h: u32, i: u32, j: u32) -> bool {
 //#   if has_mask_mod
-  if (!mask_mod({{ places }})) {
+  if (!mask_mod({{ mod_arguments }})) {
     return false;
   }
 //#   endif
@@ -96,7 +99,7 @@ fn score(dot: f32, b: u32, h: u32, i: u32, j: u32, position: i32, length: i32) -
   }
 //# endif
 //# if has_score_mod
-  let s = score_mod(shaped(dot), {{ places }});
+  let s = score_mod(shaped(dot), {{ mod_arguments }});
 //# else
   let s = shaped(dot);
 //# endif

@@ -1,20 +1,21 @@
 //## The two products of register-tiled attention, forward and backward, all arithmetic in f32.
 //## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP (see Tile in
-//## py_attn/kernels/_tiles.py) and `unrolled`.
+//## py_attn/kernels/attention/tiles.py) and `unrolled`.
 //##
-//## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and walks along the columns BK at a time.
+//## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and goes through the columns BK at a time.
 //## Invocation (tx, ty) holds the scores of its rows 4·(ty + TY·i) + 0…3 with its columns
 //## 4·(tx + TX·g) + 0…3 in registers. Operands are staged DEPTH4 vec4s of the head dim at a time with the
 //## head dim outermost (a chunk), coefficients and values VALUE_KEYS columns at a time with the columns
 //## outermost (a part), so that both products are sums of outer products of vec4s. Column
 //## 4·(tx + TX·g) + c lies in slot (4g + c)·TX + tx of coefficients and values.
 //##
-//## What a chunk or a part needs is asked of memory before the one before it is computed. With one buffer all wait for
-//## each other before and after it is staged. That is made up for by the other workgroups of a core. A tile so large
-//## that it has the core to itself takes two: a chunk or part is computed from one, by turns, while the next is staged in
-//## the other and the one after that is asked for, so that all wait once. The next tile's first ones follow the last of
-//## this tile; `prime_lines` and `prime_values` bring those of the first tile. The loops then hold two steps, one for each
-//## buffer, and ask without a condition: behind one, compilers copy what was asked for, and so wait for it.
+//## Memory is asked for a chunk or a part before the one before it is computed. With one buffer all invocations wait
+//## for each other before and after it is staged, while the other workgroups of a core keep it busy. A tile so large
+//## that it has the core to itself takes two buffers: a chunk or part is computed from one, by turns, while the next is
+//## staged in the other and the one after that is asked for, so that all wait only once. The next tile's first ones
+//## follow the last of this tile; `prime_lines` and `prime_values` bring those of the first tile. The loops then hold
+//## two steps, one for each buffer, and ask without a condition: behind one, compilers copy what was asked for, and so
+//## wait for it.
 //##
 //## Lines past the last are read from the last one. Products are fma. Indices are sums and products of
 //## constants, remainders and loop counters that go up by one: Tint then knows them to be within their arrays
@@ -23,8 +24,8 @@
 //## The per-invocation arrays are indexed by constants where `unrolled`, which puts them in registers; a
 //## software adapter's compiler prefers loops.
 //##
-//## The names around: place, tx, ty; first_row, last_row; tile (the first column of BK), end (past the last);
-//## X_head, the first element of the head of operand X, and X_vec4 from vec4_reader.
+//## The kernel must have these names: thread_index, tx, ty; first_row, last_row; tile (the first column of BK), end
+//## (past the last); X_head, the first element of the head of operand X, and X_vec4 from vec4_reader.
 //# from "lib/blocks.wgsl" import each
 //# set column_pitch = BK // 4 + 1
 //# set row_pitch = BQ // 4 + 1
@@ -33,8 +34,8 @@
 //# set columns_vec4s = 4 * DEPTH4 * column_pitch
 //# set rows_vec4s = 4 * DEPTH4 * row_pitch
 //# set parts = BK // VALUE_KEYS
-//## How far a step is computed before the next one is staged. Compilers ask memory where they like, and how long before
-//## what came is needed depends on this; these were the best on the H200 (bench/NOTES.md).
+//## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
+//## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
 //# set lines_before = 1
 //# set values_before = VALUE_KEYS * 3 // 8
 //# set values_before_of_128 = VALUE_KEYS * 5 // 8
@@ -103,7 +104,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# macro stage_rows(row, d4)
 //# set chunks = (d4 + DEPTH4 - 1) // DEPTH4
 //# call(n) each("n", row_loads * chunks, unrolled)
-  let e = place + {{ n }} * WORKGROUP;
+  let e = thread_index + {{ n }} * WORKGROUP;
   if (e < BQ * DEPTH4 * {{ chunks }}u) {
 {{ put("RESIDENT_ROWS", "ROW_PITCH", "BQ", row ~ "_vec4(" ~ row ~ "_head, first_row + " ~ line.format("BQ") ~ ", last_row, " ~ vec4_of_line.format("BQ") ~ ")") }}
   }
@@ -113,12 +114,12 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## Asks for the lines of one chunk, from vec4 `depth` on, of the tile that begins at column `first`.
 //# macro load_lines(row, column, depth, first, resident)
 //# call(n) each("n", column_loads, unrolled)
-        let e = place + {{ n }} * WORKGROUP;
+        let e = thread_index + {{ n }} * WORKGROUP;
         lines[{{ n }}] = {{ column }}_vec4({{ column }}_head, {{ first }} + {{ line.format("BK") }}, end - 1u, {{ depth }} + {{ vec4_of_line.format("BK") }});
 //# endcall
 //# if not resident
 //#   call(n) each("n", row_loads, unrolled)
-        let e = place + {{ n }} * WORKGROUP;
+        let e = thread_index + {{ n }} * WORKGROUP;
         lines[{{ column_loads }}u + {{ n }}] = {{ row }}_vec4({{ row }}_head, first_row + {{ line.format("BQ") }}, last_row, {{ depth }} + {{ vec4_of_line.format("BQ") }});
 //#   endcall
 //# endif
@@ -126,7 +127,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //# macro store_lines(buffer, resident)
 //# call(n) each("n", column_loads, unrolled)
-      let e = place + {{ n }} * WORKGROUP;
+      let e = thread_index + {{ n }} * WORKGROUP;
 //#   if BK * DEPTH4 % WORKGROUP
       if (e < BK * DEPTH4) {
 //#   endif
@@ -137,7 +138,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# if not resident
 //#   call(n) each("n", row_loads, unrolled)
-      let e = place + {{ n }} * WORKGROUP;
+      let e = thread_index + {{ n }} * WORKGROUP;
 //#     if BQ * DEPTH4 % WORKGROUP
       if (e < BQ * DEPTH4) {
 //#     endif
@@ -149,20 +150,20 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//## sums += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products backwards: the product
-//## before then had the same column, and GPUs that keep an operand read two registers instead of three, in one cycle
-//## instead of two (bench/NOTES.md).
-//# macro add_outer_product(sums, across)
+//## acc += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products in reverse order:
+//## then successive products share a column, and GPUs that keep an operand read two registers instead of three, in one
+//## cycle instead of two (bench/NOTES.md).
+//# macro add_outer_product(acc, across)
 //# call(o) each("o", across, unrolled)
 //#   if unrolled
 //#     for r in range(ROWS)
 //#       for c in ((3, 2, 1, 0) if r % 2 else (0, 1, 2, 3))
-      {{ sums }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ sums }}[{{ r * across }}u + {{ o }}][{{ c }}]);
+      {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}]);
 //#       endfor
 //#     endfor
 //#   else
 //#     call(r) each("r", ROWS, unrolled)
-      {{ sums }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), columns[{{ o }}], {{ sums }}[{{ r }} * {{ across }}u + {{ o }}]);
+      {{ acc }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), columns[{{ o }}], {{ acc }}[{{ r }} * {{ across }}u + {{ o }}]);
 //#     endcall
 //#   endif
 //# endcall
@@ -189,7 +190,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# endmacro
 //##
-//## With two buffers, asks for what comes two steps later; behind the last step of this tile come the first of the next.
+//## With two buffers, asks for what comes two steps later; behind the last step of this tile come the first of the
+//## next.
 //# macro look_ahead(step, steps)
       let next = {{ step }} + 2u;
       let over = next >= {{ steps }}u;
@@ -248,11 +250,11 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# macro load_values(column, d4, part, first)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
 //#   if WORKGROUP % d4 == 0
-        let slot = place / {{ d4 }}u + {{ n }} * {{ WORKGROUP // d4 }}u;
-        let d = place % {{ d4 }}u;
+        let slot = thread_index / {{ d4 }}u + {{ n }} * {{ WORKGROUP // d4 }}u;
+        let d = thread_index % {{ d4 }}u;
 //#   else
-        let slot = (place + {{ n }} * WORKGROUP) / {{ d4 }}u;
-        let d = (place + {{ n }} * WORKGROUP) % {{ d4 }}u;
+        let slot = (thread_index + {{ n }} * WORKGROUP) / {{ d4 }}u;
+        let d = (thread_index + {{ n }} * WORKGROUP) % {{ d4 }}u;
 //#   endif
         let coefficient = {{ part }} * (VALUE_KEYS / TX) + slot / TX;
         let number = {{ first }} + 4u * (slot % TX) + 4u * TX * (coefficient / 4u) + coefficient % 4u;
@@ -262,7 +264,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //# macro store_values(d4, buffer)
 //# call(n) each("n", (VALUE_KEYS * d4 + WORKGROUP - 1) // WORKGROUP, unrolled)
-      let e = place + {{ n }} * WORKGROUP;
+      let e = thread_index + {{ n }} * WORKGROUP;
 //#   if VALUE_KEYS * d4 % WORKGROUP
       if (e < VALUE_KEYS * {{ d4 }}u) {
 //#   endif
@@ -273,7 +275,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# endmacro
 //##
-//## The coefficients of the columns of `part`, one of `choice`. Their index must be constant, so every part has its own branch.
+//## The coefficients of the columns of `part`, one of `choice`. Their index must be constant, so every part has its own
+//## branch.
 //# macro store_weights(coefficients, part, choice, buffer)
 //# for p in choice
       if ({{ part }} == {{ p }}u) {
@@ -291,8 +294,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## sums += the outer products of `count` columns, from `begin` on in the part.
-//# macro multiply_values(sums, d4, buffer, begin, count)
+//## acc += the outer products of `count` columns, from `begin` on in the part.
+//# macro multiply_values(acc, d4, buffer, begin, count)
 //# set across = (d4 + TX - 1) // TX
 //# call(n) each("n", count, unrolled)
       let k = {{ begin }}u + {{ n }};
@@ -302,7 +305,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#   call(o) each("o", across, unrolled)
       columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * TX + tx];
 //#   endcall
-{{ add_outer_product(sums, across) }}
+{{ add_outer_product(acc, across) }}
 //# endcall
 //# endmacro
 //##
@@ -313,9 +316,9 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ load_values(column, d4, "1u", "begin") }}
 //# endmacro
 //##
-//## sums += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
+//## acc += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
 //## load_values(column, d4, "0u", "tile").
-//# macro accumulate(sums, coefficients, column, d4)
+//# macro accumulate(acc, coefficients, column, d4)
 //# if BUFFERS == 2
 //#   set before = values_before_of_128 if d4 == 32 else values_before
 {{ store_weights(coefficients, "0u", (0,), 0) }}
@@ -324,13 +327,13 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       {
       let part = 2u * pair + {{ buffer }}u;
       workgroupBarrier();
-{{ multiply_values(sums, d4, buffer, 0, before) }}
+{{ multiply_values(acc, d4, buffer, 0, before) }}
 {{ store_weights(coefficients, "part + 1u", range(1 + buffer, parts, 2), 1 - buffer) }}
 {{ store_values(d4, 1 - buffer) }}
 //#     call(ahead, first) look_ahead("part", parts)
 {{ load_values(column, d4, ahead, first) }}
 //#     endcall
-{{ multiply_values(sums, d4, buffer, before, VALUE_KEYS - before) }}
+{{ multiply_values(acc, d4, buffer, before, VALUE_KEYS - before) }}
       }
 //#   endfor
     }
@@ -345,7 +348,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ load_values(column, d4, "(part + 1u)", "tile") }}
       }
 //#   endif
-{{ multiply_values(sums, d4, 0, 0, VALUE_KEYS) }}
+{{ multiply_values(acc, d4, 0, 0, VALUE_KEYS) }}
     }
 //# endif
 //# endmacro

@@ -6,12 +6,12 @@
 //##
 //## row_reader(name, dtype, packed, length, row) defines for the buffer `name`, as reader in storage.wgsl,
 //##   name_at4(first, stride, d)  the rotated numbers d … d+3 of the row whose first word is `first`
-//## `row` is what Format.row() in kernels/turboquant.py gives, or none for floats.
+//## `row` is what Format.row() in kernels/quantization/turboquant.py gives, or none for floats.
 //# from "lib/storage.wgsl" import reader
-//# from "lib/place.wgsl" import swapped
+//# from "lib/thread_index.wgsl" import swapped
 //##
 //## With `table` the numbers of codes are looked up in workgroup memory, which row_tables(name, row) fills
-//## in a kernel that has `place` and WORKGROUP (a barrier must follow); else they are chosen bit by bit.
+//## in a kernel that has `thread_index` (a barrier must follow); otherwise they are selected bit by bit.
 //# macro row_reader(name, dtype, packed, length, row, table=False)
 //# if not row
 {{ reader(name, dtype, packed, length) }}
@@ -60,7 +60,7 @@ fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //##
 //# macro row_tables(name, row)
 //# if row
-  if (place == 0u) {
+  if (thread_index == 0u) {
 //#   for level in row.levels
     {{ name }}_numbers[{{ loop.index0 }}] = {{ level }}f;
     {{ name }}_numbers[{{ loop.index0 + 2 ** (row.bits - 1) }}] = {{ -level }}f;
@@ -73,7 +73,7 @@ fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
 fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
 {{ read_group(buffer, bits) }}
   let codes = vec4<u32>(group) >> vec4<u32>(0u, {{ bits }}u, {{ 2 * bits }}u, {{ 3 * bits }}u);
-  // Chosen bit by bit: an array that is indexed at run time costs more than these selections.
+  // Selected bit by bit: an array that is indexed at run time costs more than these selections.
 //# for level in levels
   let pick0_{{ loop.index0 }} = vec4<f32>({{ level }}f);
 //# endfor
@@ -156,9 +156,9 @@ fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec
 }
 //# endmacro
 //##
-//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours by place keep a
+//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours by thread index keep a
 //## vector, each four neighbouring numbers e of it. Defines rotate(v, e), or rotate_back(v, e) with `inverse`. Import
-//## with context: needs D, ROUNDS and SEED, and `place` found by lib/place.wgsl.
+//## with context: needs D, ROUNDS and SEED, and `thread_index` found by lib/thread_index.wgsl.
 //# macro rotation_in_subgroup(inverse)
 {{ random_signs() }}
 

@@ -1,14 +1,14 @@
 //## BERT's input: word[ids[t]] + position[t] + token_type[0], one invocation an element.
 
-const LANES = 64u;
+const WORKGROUP = 64u;
 
-@compute @workgroup_size(LANES)
+@compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let at = (group.x + group.y * groups.x) * LANES + lane;
+  let at = (group.x + group.y * groups.x) * WORKGROUP + thread_index;
   if at >= params.tokens * params.width {
     return;
   }

@@ -1,23 +1,23 @@
-//## Layer norm of x, or of x + residual, along the last axis; one workgroup a row.
+//## Layer norm of x, or of x + residual, along the last axis; one workgroup for each row.
 //##
 //## Ba, Kiros & Hinton 2016 (https://arxiv.org/abs/1607.06450). The variance is the mean of the squared
 //## distances from the mean, in a second pass: E[x^2] - E[x]^2 would cancel.
 
-const LANES = 64u;
+const WORKGROUP = 64u;
 
-var<workgroup> partial: array<f32, LANES>;
+var<workgroup> thread_sums: array<f32, WORKGROUP>;
 
 // Sum of `value` over the workgroup; every invocation must call it.
-fn sum_over_lanes(value: f32, lane: u32) -> f32 {
-  partial[lane] = value;
+fn sum_over_workgroup(value: f32, thread_index: u32) -> f32 {
+  thread_sums[thread_index] = value;
   workgroupBarrier();
-  for (var half = LANES / 2u; half > 0u; half /= 2u) {
-    if lane < half {
-      partial[lane] += partial[lane + half];
+  for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
+    if thread_index < half {
+      thread_sums[thread_index] += thread_sums[thread_index + half];
     }
     workgroupBarrier();
   }
-  let total = partial[0];
+  let total = thread_sums[0];
   workgroupBarrier();
   return total;
 }
@@ -31,28 +31,28 @@ fn element(row: u32, column: u32) -> f32 {
 //# endif
 }
 
-@compute @workgroup_size(LANES)
+@compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let row = group.x + group.y * groups.x;
   if row >= params.rows {
     return;
   }
   var sum = 0.0;
-  for (var column = lane; column < params.width; column += LANES) {
+  for (var column = thread_index; column < params.width; column += WORKGROUP) {
     sum += element(row, column);
   }
-  let mean = sum_over_lanes(sum, lane) / f32(params.width);
+  let mean = sum_over_workgroup(sum, thread_index) / f32(params.width);
   var squares = 0.0;
-  for (var column = lane; column < params.width; column += LANES) {
+  for (var column = thread_index; column < params.width; column += WORKGROUP) {
     let distance = element(row, column) - mean;
     squares += distance * distance;
   }
-  let factor = inverseSqrt(sum_over_lanes(squares, lane) / f32(params.width) + params.epsilon);
-  for (var column = lane; column < params.width; column += LANES) {
+  let factor = inverseSqrt(sum_over_workgroup(squares, thread_index) / f32(params.width) + params.epsilon);
+  for (var column = thread_index; column < params.width; column += WORKGROUP) {
     let scale = weight[params.weight_first + column];
     let shift = bias[params.bias_first + column];
     out[row * params.width + column] = (element(row, column) - mean) * factor * scale + shift;

@@ -79,11 +79,11 @@ fn gelu(x: vec4<f32>) -> vec4<f32> {
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   let tile = group.x + group.y * groups.x;
-  let row_base = tile / params.column_tiles * TILE_ROWS + lane / 16u * ROWS_EACH;
-  let column_base = tile % params.column_tiles * TILE_COLUMNS + lane % 16u * 4u;
+  let row_base = tile / params.column_tiles * TILE_ROWS + thread_index / 16u * ROWS_EACH;
+  let column_base = tile % params.column_tiles * TILE_COLUMNS + thread_index % 16u * 4u;
   if row_base >= params.rows || column_base >= params.columns {
     return;
   }

@@ -1,13 +1,13 @@
 //## Mean over the rows of x [rows, width], then division by the L2 norm; one workgroup in all.
 
-const LANES = 256u;
+const WORKGROUP = 256u;
 
-var<workgroup> partial: array<f32, LANES>;
+var<workgroup> thread_sums: array<f32, WORKGROUP>;
 
-@compute @workgroup_size(LANES)
-fn main(@builtin(local_invocation_index) lane: u32) {
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(local_invocation_index) thread_index: u32) {
   var squares = 0.0;
-  for (var column = lane; column < params.width; column += LANES) {
+  for (var column = thread_index; column < params.width; column += WORKGROUP) {
     var sum = 0.0;
     for (var row = 0u; row < params.rows; row++) {
       sum += x[params.x_first + row * params.width + column];
@@ -16,18 +16,18 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     out[column] = mean;
     squares += mean * mean;
   }
-  partial[lane] = squares;
+  thread_sums[thread_index] = squares;
   workgroupBarrier();
-  for (var half = LANES / 2u; half > 0u; half /= 2u) {
-    if lane < half {
-      partial[lane] += partial[lane + half];
+  for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
+    if thread_index < half {
+      thread_sums[thread_index] += thread_sums[thread_index + half];
     }
     workgroupBarrier();
   }
   // The same floor as torch.nn.functional.normalize: an all-zero mean stays zero.
-  let norm = max(sqrt(partial[0]), 1e-12);
-  // Each lane scales what it wrote itself, so no other lane's write needs to be seen.
-  for (var column = lane; column < params.width; column += LANES) {
+  let norm = max(sqrt(thread_sums[0]), 1e-12);
+  // Each invocation scales what it wrote itself, so no other invocation's write needs to be visible.
+  for (var column = thread_index; column < params.width; column += WORKGROUP) {
     out[column] /= norm;
   }
 }

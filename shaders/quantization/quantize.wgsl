@@ -1,7 +1,7 @@
 //## Quantises rows [B, H, S, D] and writes their codes into a cache [B, H, capacity, ROW_WORDS]: row n goes
 //## to slot row_slot(n) (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
-//## LANES invocations take a row: rotate it, choose levels, fit the scale, pack; with `qjl` also what is
-//## left over: rotate it again and pack the signs (QJL, arXiv 2406.03482).
+//## LANES invocations take a row: they rotate it, choose levels, fit the scale and pack the codes; with `qjl` they also
+//## rotate the residual again and pack its signs (QJL, arXiv 2406.03482).
 //# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/turboquant.wgsl" import rotation
 {{ half_types(dtypes) }}
@@ -11,24 +11,24 @@
 const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
-/// The largest of the row's numbers.
-fn row_max(value: u32, local: u32) -> u32 {
-  let lane = local % LANES;
-  largest[local] = value;
+/// The largest of the numbers that a row's invocations give.
+fn max_over_row(value: u32, thread_index: u32) -> u32 {
+  let lane = thread_index % LANES;
+  largest[thread_index] = value;
   workgroupBarrier();
   for (var half = LANES / 2u; half > 0u; half /= 2u) {
     if (lane < half) {
-      largest[local] = max(largest[local], largest[local + half]);
+      largest[thread_index] = max(largest[thread_index], largest[thread_index + half]);
     }
     workgroupBarrier();
   }
-  return largest[local - lane];
+  return largest[thread_index - lane];
 }
 
-/// The sums of the row's two numbers.
-fn row_sum(value: vec2<f32>, local: u32) -> vec2<f32> {
-  let lane = local % LANES;
-  let at = local / LANES * WIDTH + lane;
+/// The sums of the two numbers that a row's invocations give.
+fn sum_over_row(value: vec2<f32>, thread_index: u32) -> vec2<f32> {
+  let lane = thread_index % LANES;
+  let at = thread_index / LANES * WIDTH + lane;
   workgroupBarrier();
   exchanged[at] = value.x;
   exchanged[at + LANES] = value.y;
@@ -44,9 +44,9 @@ fn row_sum(value: vec2<f32>, local: u32) -> vec2<f32> {
 }
 
 /// Writes a scale and the row's codes of `bits` bits each from word `at` on.
-fn put_row(scale: u32, codes: vec4<u32>, bits: u32, at: u32, exists: bool, local: u32) {
-  let lane = local % LANES;
-  let vector = local / LANES * WIDTH;
+fn put_row(scale: u32, codes: vec4<u32>, bits: u32, at: u32, exists: bool, thread_index: u32) {
+  let lane = thread_index % LANES;
+  let vector = thread_index / LANES * WIDTH;
   workgroupBarrier();
   for (var k = 0u; k < 4u; k++) {
     exchanged[vector + 4u * lane + k] = f32(codes[k]);
@@ -71,14 +71,14 @@ fn put_row(scale: u32, codes: vec4<u32>, bits: u32, at: u32, exists: bool, local
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let row = (workgroup.x + workgroup.y * workgroups.x) * VECTORS + local / LANES;
+  let row = (workgroup.x + workgroup.y * workgroups.x) * VECTORS + thread_index / LANES;
   let n = row % params.count;
   let head = row / params.count % params.heads;
   let b = row / params.count / params.heads;
-  let lane = local % LANES;
-  let vector = local / LANES * WIDTH;
+  let lane = thread_index % LANES;
+  let vector = thread_index / LANES * WIDTH;
   let d = 4u * lane;
   let e = d + vec4<u32>(0u, 1u, 2u, 3u);
   // Barriers follow: nobody may leave early.
@@ -92,15 +92,15 @@ fn main(
   // Scaled by a power of two first, so that no square overflows or vanishes. Compared as bits, in which
   // infinities and NaN are the largest: compilers may assume that there are none.
   let sizes = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
-  let top = row_max(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)), local);
-  let finite = top < 0x7f800000u;
-  let exponent = clamp(top >> 23u, 1u, 253u);
+  let largest_bits = max_over_row(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)), thread_index);
+  let finite = largest_bits < 0x7f800000u;
+  let exponent = clamp(largest_bits >> 23u, 1u, 253u);
   v = select(vec4<f32>(), v * bitcast<f32>((254u - exponent) << 23u), finite);
 
   v = rotate(v, e, vector, 0u);
   let inside = e < vec4<u32>(D);
   v = select(vec4<f32>(), v, inside);
-  let rms = sqrt(row_sum(vec2<f32>(dot(v, v), 0.0), local).x / f32(D));
+  let rms = sqrt(sum_over_row(vec2<f32>(dot(v, v), 0.0), thread_index).x / f32(D));
   let size = abs(v) * select(0.0, 1.0 / rms, rms > 0.0);
   var codes = select(vec4<u32>(), vec4<u32>(1u << (BITS - 1u)), v < vec4<f32>());
   var level = vec4<f32>({{ levels[0] }}f);
@@ -110,21 +110,21 @@ fn main(
 //# endfor
   // The norm's correction: of all multiples of the levels the one that comes closest to the vector.
   level = select(vec4<f32>(), level, inside);
-  let products = row_sum(vec2<f32>(dot(size, level), dot(level, level)), local);
+  let products = sum_over_row(vec2<f32>(dot(size, level), dot(level, level)), thread_index);
   let fit = products.x / products.y;
   let unit = bitcast<f32>(exponent << 23u) * rms;
 
   let slot = row_slot(n);
   let at = ((b * params.heads + head) * params.capacity + slot) * ROW_WORDS;
-  put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, local);
+  put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, thread_index);
 //# if qjl
   let missing = size - fit * level;
   let rest = select(missing, -missing, v < vec4<f32>());
   let z = rotate(rest, e, vector, ROUNDS);
-  let sums = row_sum(vec2<f32>(dot(rest, rest), dot(abs(z), vec4<f32>(inside))), local);
+  let sums = sum_over_row(vec2<f32>(dot(rest, rest), dot(abs(z), vec4<f32>(inside))), thread_index);
   // Scaled so that the signs' inner product with the residual is its square.
   let rest_scale = unit * select(0.0, sums.x / sums.y, sums.y > 0.0);
   let negative = select(vec4<u32>(), vec4<u32>(1u), z < vec4<f32>());
-  put_row(select(NAN, bitcast<u32>(rest_scale), finite), negative, 1u, at + CODE_WORDS, exists, local);
+  put_row(select(NAN, bitcast<u32>(rest_scale), finite), negative, 1u, at + CODE_WORDS, exists, thread_index);
 //# endif
 }

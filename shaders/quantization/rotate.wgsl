@@ -1,6 +1,6 @@
-//## Rotates rows [B, H, S, D], or with `inverse` rotates them back; they come as floats or as TurboQuant's
-//## codes and go out as floats, rows padded to multiples of four. LANES invocations take a row. With `qjl`
-//## a row goes on with what stands to the residual's signs as the rotated row to the codes.
+//## Rotates rows [B, H, S, D], or with `inverse` rotates them back. Rows come as floats or as TurboQuant's codes, and
+//## are written as floats, padded to multiples of four. LANES invocations take a row. With `qjl` a second rotation of
+//## the row follows it, which inner products with the residual's signs take, as those with the codes take the first.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/turboquant.wgsl" import row_reader, rotation
 {{ half_types(dtypes) }}
@@ -12,15 +12,15 @@
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let row = (workgroup.x + workgroup.y * workgroups.x) * VECTORS + local / LANES;
+  let row = (workgroup.x + workgroup.y * workgroups.x) * VECTORS + thread_index / LANES;
   let n = row % params.count;
   let head = row / params.count % params.heads;
   let b = row / params.count / params.heads;
-  let d = 4u * (local % LANES);
+  let d = 4u * (thread_index % LANES);
   let e = d + vec4<u32>(0u, 1u, 2u, 3u);
-  let vector = local / LANES * WIDTH;
+  let vector = thread_index / LANES * WIDTH;
   let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
   let to_row = row * OUT_PITCH;
   // Barriers follow: nobody may leave early.

@@ -10,7 +10,7 @@ from py_attn.gpu.device import Device
 from py_attn.kernels.attention.matrix import MatrixTile, matrix_tile, missing
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.packing import tile_slots
-from py_attn.kernels.attention.tiles import Cut, Tile, choose_tile, cut_of, tiles_for
+from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
@@ -32,15 +32,15 @@ class Config:
         Any but "auto".
     tile : Tile or MatrixTile or None
         None for "naive" and "rows".
-    cut : Cut or None
-        Which of the tiles are computed in pieces.
+    tail_split : TailSplit or None
+        Which of the tiles are split along the keys.
     unrolled : bool
         Whether inner loops are written out.
     """
 
     variant: str
     tile: Tile | MatrixTile | None = None
-    cut: Cut | None = None
+    tail_split: TailSplit | None = None
     unrolled: bool = True
 
     @property
@@ -98,17 +98,19 @@ def _choose_tile(options: Options, info: AdapterInfo, subgroup_size: int) -> Til
     p = options.problem
     d4, dv4 = in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)
     tiles = tiles_for(d4, dv4, info.limits, subgroup_size, info.software, inline=options.runs_code_per_score)
-    cut_keys = p.keys if may_cut(options) else 0
-    return choose_tile(p.queries, p.batch * p.heads, tiles, cut_keys=cut_keys, wide4=dv4)
+    split_keys = p.keys if may_split(options) else 0
+    return choose_tile(p.queries, p.batch * p.heads, tiles, split_keys=split_keys, wide4=dv4)
 
 
 def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Tile) -> Config:
     """The configuration of a tiled variant with this tile."""
-    cut = None
-    if may_cut(options):
+    tail = None
+    if may_split(options):
         workgroups = query_tiles(options, tile.queries) * options.problem.heads * options.problem.batch
-        cut = cut_of(workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim))
-    return Config(variant, tile, cut, unrolled=not info.software)
+        tail = choose_tail_split(
+            workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim)
+        )
+    return Config(variant, tile, tail, unrolled=not info.software)
 
 
 def query_tiles(options: Options, tile_rows: int) -> int:
@@ -119,8 +121,8 @@ def query_tiles(options: Options, tile_rows: int) -> int:
     return -(-queries // tile_rows)
 
 
-def may_cut(options: Options) -> bool:
-    """Whether all tiles walk along all keys."""
+def may_split(options: Options) -> bool:
+    """Whether the last tiles may be split along the keys: only where every tile takes all keys."""
     m = options.problem.masking
     unmasked = m.window_left is None and m.window_right is None and not options.runs_code_per_score
     return unmasked and options.sequences is None

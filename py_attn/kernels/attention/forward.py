@@ -11,7 +11,7 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
-from py_attn.kernels.attention.join import CUT_PARAMS, cut_params, new_pieces, pieces_arg, plan_join
+from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
 from py_attn.kernels.attention.options import Call, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
@@ -27,7 +27,7 @@ _PARAMS = ParamsLayout(
     **SCORE_PARAMS,
     **MOD_PARAMS,
     **SINK_PARAMS,
-    **CUT_PARAMS,
+    **SPLIT_PARAMS,
     **LSE_PARAMS,
     value_strides="vec4<u32>",
     out_strides="vec4<u32>",
@@ -184,15 +184,15 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     tiles = query_tiles(options, config.tile_rows)
     main = len(launches)
     launches.append(_launch(call, config, tiles, lse))
-    if config.cut:
-        makes.append(new_pieces(config.cut, config.tile_rows, p.value_head_dim))
-        launches.append(plan_join(options, tensors, info, config.cut, config.tile_rows, tiles, lse))
+    if config.tail_split:
+        makes.append(new_partials(config.tail_split, config.tile_rows, p.value_head_dim))
+        launches.append(plan_join(options, tensors, info, config.tail_split, config.tile_rows, tiles, lse))
     return Plan(tuple(makes), tuple(launches), main)
 
 
 def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> Launch:
     """The launch over tiles of queries, or over rows where the variant is naive."""
-    options, info, cut = call.options, call.device.info, config.cut
+    options, info, tail = call.options, call.device.info, config.tail_split
     p = options.problem
     assert options.value is not None
     rows = p.batch * p.heads * p.queries
@@ -205,15 +205,15 @@ def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> La
     params = {
         **options.score_params(),
         **options.sink_params(),
-        **cut_params(cut, workgroups),
+        **split_params(tail, workgroups),
         "lse_plane": lse_plane(lse),
         "value_strides": options.value.strides,
         "out_strides": options.result_strides(options.out_shape),
         "rows": rows,
         "tiles": tiles,
     }
-    if cut:
-        workgroups += cut.tiles * (cut.pieces - 1)
+    if tail:
+        workgroups += tail.tiles * (tail.splits - 1)
     kernel = _KERNELS.get(config.variant, _KERNELS["tiled"])
     subgroup_ids = config.variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
     return launch(
@@ -244,8 +244,8 @@ def _args(options: Options, config: Config, return_lse: bool) -> list[Arg]:
     args.append(Arg("out", output_type(options.query.dtype), writes=True))
     if return_lse:
         args.append(Arg("lse", "f32", writes=True))
-    if config.cut:
-        args.append(pieces_arg(writes=True))
+    if config.tail_split:
+        args.append(partials_arg(writes=True))
     return args
 
 
@@ -254,4 +254,4 @@ def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: 
     found |= sink_constants(options.sinks_dtype, found["dtypes"])
     if config.variant == "matrix":
         found |= layouts(options)
-    return found | {"in_pieces": config.cut is not None, "return_lse": return_lse}
+    return found | {"has_splits": config.tail_split is not None, "return_lse": return_lse}

@@ -127,9 +127,9 @@ _LIMITS = (
 _MAX_REGISTERS = 40
 # Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
 _BUSY_WORKGROUPS = 128
-# WebGPU does not tell how many cores there are. With fewer a cut (see cut_of) gains less and costs as little.
+# WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
-# Steps of BK keys that it must save, for what it takes to write pieces and to join them.
+# Steps of BK keys that splitting must save, to make up for writing and joining partial results.
 _WORTH = 2
 # Registers for scores and outputs, in vec4s, up to which two of the largest tiles share a core.
 _SHARING = 24
@@ -194,38 +194,38 @@ def _tiles_for(
     return [tile for tile in fitting if tile.registers(scores, sums4) <= _MAX_REGISTERS] or fitting[-1:]
 
 
-class Cut(NamedTuple):
-    """Which tiles are computed in pieces.
+class TailSplit(NamedTuple):
+    """Which tiles are split along the keys, each split being a workgroup of its own.
 
     Attributes
     ----------
     tiles : int
-        So many, the last ones to begin.
-    pieces : int
-        Of each of them, one workgroup each.
+        How many tiles are split: the last ones to begin.
+    splits : int
+        Splits of each of these tiles.
     keys : int
-        Of each piece but the last, which has what is left.
+        Keys of a split; the last split of a tile takes those that are left.
     """
 
     tiles: int
-    pieces: int
+    splits: int
     keys: int
 
 
 @functools.lru_cache(maxsize=512)
-def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
-    """How the last round of workgroups is cut along the keys, or None where that is not worth it.
+def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSplit | None:
+    """How the last round of workgroups is split along the keys, or None where that is not worth it.
 
     Tiles that have a core to themselves run in rounds, and a last round that does not fill the GPU takes as
-    long as the others. In pieces, which are joined afterwards, it takes as long as its share of the work, as
-    in Stream-K (Osama et al., arXiv 2301.03598).
+    long as the others. Where its tiles are split, and their partial results joined afterwards, it takes only
+    as long as its share of the work, as in Stream-K (Osama et al., arXiv 2301.03598).
 
     Parameters
     ----------
     tiles : int
-        Of all heads.
+        Tiles of all heads.
     keys : int
-        That each of them walks along.
+        Keys that each tile goes through.
     tile : Tile
     wide4 : int
         The values' head dim in vec4s.
@@ -236,21 +236,21 @@ def cut_of(tiles: int, keys: int, tile: Tile, wide4: int) -> Cut | None:
     steps = -(-keys // tile.keys)
     shortest = -(-last_round * steps // _CORES)
     for longest in range(shortest, steps - _WORTH + 1):
-        pieces = -(-steps // longest)
-        short = steps - (pieces - 1) * longest
-        # A core for each long piece; the others take short ones, one after the other.
-        if last_round * (pieces - 1) + -(-last_round // (longest // short)) > _CORES:
+        splits = -(-steps // longest)
+        short = steps - (splits - 1) * longest
+        # A core for each long split; the others take short ones, one after the other.
+        if last_round * (splits - 1) + -(-last_round // (longest // short)) > _CORES:
             continue
-        # Where two share a core, rounds overlap, and a cut is of use only if everything runs at once.
+        # Where two share a core, rounds overlap, and splitting is of use only if everything runs at once.
         share = tile.registers(1, (wide4,)) <= _SHARING
-        if share and tiles + last_round * (pieces - 1) > 2 * _CORES:
+        if share and tiles + last_round * (splits - 1) > 2 * _CORES:
             return None
-        return Cut(last_round, pieces, longest * tile.keys)
+        return TailSplit(last_round, splits, longest * tile.keys)
     return None
 
 
 def choose_tile(
-    rows: int, heads: int, tiles: Sequence[Tile], *, cut_keys: int = 0, wide4: int = 0
+    rows: int, heads: int, tiles: Sequence[Tile], *, split_keys: int = 0, wide4: int = 0
 ) -> Tile | None:
     """The first of ``tiles`` that is not taller than the rows and keeps a GPU busy, or None if there is none.
 
@@ -262,14 +262,14 @@ def choose_tile(
         Heads in all batch elements.
     tiles : sequence of Tile
         From :func:`tiles_for`.
-    cut_keys, wide4 : int
-        Where tiles may be cut, the arguments of :func:`cut_of`.
+    split_keys, wide4 : int
+        Where tiles may be split, the arguments ``keys`` and ``wide4`` of :func:`tail_split`.
     """
     for tile in tiles:
         workgroups = heads * -(-rows // tile.queries)
-        cut = cut_of(workgroups, cut_keys, tile, wide4) if cut_keys else None
-        if cut:
-            workgroups += cut.tiles * (cut.pieces - 1)
+        tail = choose_tail_split(workgroups, split_keys, tile, wide4) if split_keys else None
+        if tail:
+            workgroups += tail.tiles * (tail.splits - 1)
         too_few = tile.queries > 32 and workgroups < _BUSY_WORKGROUPS
         if not tile.too_tall(rows) and not too_few:
             return tile

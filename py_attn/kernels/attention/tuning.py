@@ -111,7 +111,7 @@ def _candidates(
     choices = {_STATIC: static_choice, **dict(others[:_MAX_CANDIDATES])}
 
     def recorded(variant: str, tile: object) -> Callable[[], object]:
-        # The static choice was configured for another call than this one: how its tiles are cut differs.
+        # The static choice was configured for another call, whose last tiles may be split in another way.
         config = static
         if isinstance(tile, Tile):
             config = config_for_tile(call.options, device.info, variant, tile)

@@ -174,7 +174,7 @@ def attention_weights(
         "score_mod": score_mod,
         "mask_mod": mask_mod,
     }
-    shown = (rows, columns, heads, size, pool, colormap, color_scale, color_max)
+    picked = (rows, columns, heads, size, pool, colormap, color_scale, color_max)
 
     def make() -> Planned:
         if (value is None) != (grad_out is None):
@@ -182,7 +182,7 @@ def attention_weights(
         if grad_out is not None and colormap is not None:
             raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
         call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **masking)
-        picture = _check_picture(call, *shown)
+        picture = _check_picture(call, *picked)
         grad = None
         if grad_out is not None:
             grad, grad_tensor = resolve_like_output("grad_out", grad_out, call)
@@ -190,7 +190,7 @@ def attention_weights(
         call = call.with_({}, {"lse": resolve_lse(lse, call)})
         return Planned(call.device, _plan(call, picture, grad), call.tensors)
 
-    return run_call("attention_weights", tensors, (*masking.values(), *shown), make)["shown"]
+    return run_call("attention_weights", tensors, (*masking.values(), *picked), make)["result"]
 
 
 def attention_scores(
@@ -243,15 +243,15 @@ def attention_scores(
     width = p.keys if columns is None else columns
     every_row, every_column = _Part(0, 1, p.queries), _Part(0, 1, width)
     picture = _Picture(tuple(range(p.heads)), every_row, every_column, p.queries, width)
-    return call.device.run(_plan(call, picture, None), call.tensors)["shown"]
+    return call.device.run(_plan(call, picture, None), call.tensors)["result"]
 
 
 def _plan(call: Call, picture: _Picture, grad: Operand | None) -> Plan:
-    """The plan that makes ``shown``; without an LSE it holds scores."""
+    """The plan that makes ``result``; without an LSE it holds scores."""
     batch = call.options.problem.batch
     colored = picture.colormap is not None
     shape = (batch, len(picture.heads), picture.height, picture.width)
-    makes = (NewTensor("shown", shape, "uint32" if colored else "float32"),)
+    makes = (NewTensor("result", shape, "uint32" if colored else "float32"),)
     if 0 in shape:
         return Plan(makes, ())
     constants = [Constant("heads", ("heads", picture.heads), lambda: np.array(picture.heads, np.uint32))]
@@ -276,7 +276,7 @@ def _launch(call: Call, picture: _Picture, grad: Operand | None) -> Launch:
         args.append(Arg("lse", "f32"))
     if colored:
         args.append(Arg("colors", "u32"))
-    args.append(Arg("out", "u32" if colored else "f32", writes=True, tensor="shown"))
+    args.append(Arg("out", "u32" if colored else "f32", writes=True, tensor="result"))
     pictures = options.problem.batch * len(picture.heads)
     return launch(
         _WEIGHTS,
@@ -326,9 +326,9 @@ def _check_picture(
 ) -> _Picture:
     p = call.options.problem
     chosen = check_heads(heads, p.heads)
-    shown_rows = _Part(*check_slice("rows", rows, p.queries))
-    shown_columns = _Part(*check_slice("columns", columns, p.keys))
-    height, width = _check_size(size, shown_rows.count, shown_columns.count)
+    picked_rows = _Part(*check_slice("rows", rows, p.queries))
+    picked_columns = _Part(*check_slice("columns", columns, p.keys))
+    height, width = _check_size(size, picked_rows.count, picked_columns.count)
     if pool not in ("max", "mean"):
         raise ValueError(f'pool: expected "max" or "mean", got {pool!r}')
     if color_scale not in colormaps.SCALES:
@@ -340,8 +340,8 @@ def _check_picture(
         colormaps.table(colormap)
     return _Picture(
         tuple(chosen),
-        shown_rows,
-        shown_columns,
+        picked_rows,
+        picked_columns,
         height,
         width,
         str(pool),

@@ -29,8 +29,8 @@ def decode_attention(
 ) -> Any:
     """Attention of the last S positions over ``cache``, causal ("bottom-right").
 
-    The keys are cut into ``splits`` that run beside each other; a second pass combines them by their
-    LSEs. Each key and value is read once for all query heads of its group.
+    The keys are divided into ``splits`` that run at the same time; a second launch combines their partial
+    results by their LSEs. Each key and value is read once for all query heads of its group.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ def decode_partials(
 ) -> tuple[Tensor, Tensor]:
     """Each split's own attention and its LSE, to be combined as :func:`decode_attention` does.
 
-    Here each split takes a run of neighbouring keys, the oldest in the first; :func:`decode_attention` may
-    deal them out in smaller blocks. Sinks come in when the splits are combined.
+    Here each split takes a run of neighbouring keys, the first split the oldest; in :func:`decode_attention`
+    a split may take many smaller blocks. Sinks count only when the splits are combined.
 
     Returns
     -------

@@ -28,7 +28,7 @@ class KVCache:
     A position is the number of an entry since the first append (or the last :meth:`clear`), whatever was
     dropped since; the newest is ``total`` - 1. Causality and ``window`` compare positions, and a
     ``score_mod`` gets them. What is stored is not touched: keys with rotary embeddings keep those of the
-    caller, who for StreamingLLM's own scheme rotates by places within the cache.
+    caller, who for StreamingLLM's own scheme rotates by the number of the entry within the cache.
 
     Parameters
     ----------

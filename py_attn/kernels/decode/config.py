@@ -1,4 +1,7 @@
-"""How a decode is spread over workgroups and their invocations (shaders/decode/split.wgsl)."""
+"""How a decode is spread over workgroups and their invocations.
+
+The head of ``shaders/decode/split.wgsl`` draws which lane of a team holds which keys and rows.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,28 @@ from py_attn.kernels.operands import pad4
 from py_attn.kernels.quantization import turboquant
 
 _WORKGROUP = 128
-# More invocations share what a workgroup does at its begin and end. Two such workgroups should fit on a core:
-# GPUs have 65,536 registers there, so 128 for an invocation, of which about so many are left for arrays.
+# In a large workgroup more invocations share the work of its beginning and end. Two of them should fit on a
+# core, which has 65,536 registers on most GPUs: 128 an invocation, of which arrays may take about so many.
 _LARGE_WORKGROUP = 256
 _LARGE_REGISTERS = 116
-# What choosing numbers for codes takes besides.
+# Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
 _SMALL_WORKGROUP = 64
 _SMALL_TEAM = 8
-# Numbers of the outputs that an invocation sums up, and of the queries that it multiplies with, at most.
+# The most numbers of the outputs that an invocation sums up, and of the queries that it multiplies with.
 _MAX_REGISTERS = 32
-# Vec4s of each invocation's sums that are put together at a time, at most, in 16 bytes of workgroup memory
-# each, and bytes of it that are left for everything else.
+# The most vec4s of each invocation's sums that are merged at a time, in 16 bytes of workgroup memory each,
+# and the bytes of workgroup memory that are left for everything else.
 _MERGED = 4
 _OTHER_BYTES = 8192
-# Keys that a group of lanes takes at a time, where they are read four and eight numbers at one go; more leave
-# registers for fewer workgroups at a time.
-_AHEAD = 2
-_AHEAD_WIDE = 4
-# Lanes that share a key, at least.
+# Keys that a group of lanes takes at a step, where segments have four and eight numbers. With more keys
+# fewer workgroups would have registers at a time.
+_KEYS_PER_GROUP = 2
+_KEYS_PER_GROUP_WIDE = 4
+# The fewest lanes that share a key.
 _LANES = 8
-# Numbers of a half type, or codes, that are read at one go.
+# Numbers of a wide segment, of a half type or of codes.
 _WIDE = 8
 # Two workgroups to each of 132 cores, which registers allow in any case; a software adapter has one per core.
 _BUSY_WORKGROUPS = 264
@@ -40,9 +43,10 @@ _BUSY_SOFTWARE = 4
 
 
 def choose_splits(keys: int, block: int, workgroups: int, software: bool) -> int:
-    """How many splits keep a device busy that would otherwise run ``workgroups`` workgroups, in one go.
+    """How many splits keep a device busy that would run ``workgroups`` workgroups without splitting.
 
-    As few as take no more steps than the most that fit; a step takes ``block`` keys.
+    All of them should run at the same time. Of the numbers of splits that take the fewest steps the smallest
+    is chosen; a split takes ``block`` keys at a step.
     """
     busy = _BUSY_SOFTWARE if software else _BUSY_WORKGROUPS
     most = max(1, min(busy // workgroups, MAX_SPLITS))
@@ -51,17 +55,17 @@ def choose_splits(keys: int, block: int, workgroups: int, software: bool) -> int
     return -(-blocks // steps)
 
 
-class Walk(NamedTuple):
+class SplitRange(NamedTuple):
     """Which keys a split takes.
 
     Attributes
     ----------
     split_first : int
-        From the begin of one split to that of the next.
+        Distance from the first key of one split to that of the next.
     split_span : int
-        From a split's begin to behind its last key.
+        Distance from a split's first key to the end of the keys that it may take.
     split_stride : int
-        From one step of a split to its next.
+        Distance from one step of a split to the next.
     """
 
     split_first: int
@@ -69,51 +73,52 @@ class Walk(NamedTuple):
     split_stride: int
 
 
-def walk_of_splits(keys: int, splits: int, block: int, *, in_runs: bool) -> Walk:
-    """Deal ``keys`` out to ``splits``: in blocks, one split after the other, or in runs of neighbours.
+def split_range(keys: int, splits: int, block: int, *, in_runs: bool) -> SplitRange:
+    """Give each of ``splits`` its keys: blocks in turn, or (``in_runs``) a run of neighbouring keys.
 
-    Blocks are faster, as neighbours are read at the same time. Where they are too few there are only runs.
+    Blocks are faster, since all splits then read neighbouring keys at the same time. With less than a block
+    for each split, they get runs.
     """
     if in_runs or splits * block > keys:
         run = -(-keys // splits)
-        return Walk(run, run, block)
-    return Walk(block, keys, block * splits)
+        return SplitRange(run, run, block)
+    return SplitRange(block, keys, block * splits)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How a workgroup of decode/split.wgsl is laid out; numbers of invocations are powers of two.
+class WorkgroupShape:
+    """The invocations of a workgroup of decode/split.wgsl; their numbers are powers of two.
 
     Attributes
     ----------
     team : int
         Invocations that share an online softmax.
     lanes, value_lanes : int
-        Those of a team that share a key, and a value.
+        Invocations of a team that share a key, and those that share a value.
     rows : int
-        Query rows.
-    ahead : int
-        Keys that lanes take one after the other at a step.
+        Query rows of the workgroup.
+    keys_per_group : int
+        Keys that the lanes which share a key take at a step, one after the other.
     workgroup : int
     subgroups : bool
         Whether a team exchanges by shuffles.
     merged : int
-        Vec4s of an invocation's sums that are put together at a time.
+        Vec4s of an invocation's sums that are merged at a time.
     """
 
     team: int
     lanes: int
     value_lanes: int
     rows: int
-    ahead: int
+    keys_per_group: int
     workgroup: int
     subgroups: bool
     merged: int
 
     @property
     def block(self) -> int:
-        """Keys of a step."""
-        return self.workgroup // self.lanes * self.ahead
+        """Keys that the workgroup takes at a step."""
+        return self.workgroup // self.lanes * self.keys_per_group
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
@@ -123,7 +128,7 @@ class Shape:
             "VALUE_LANES": self.value_lanes,
             "ROWS": self.rows,
             "PADDED": power_of_two(self.rows),
-            "AHEAD": self.ahead,
+            "KEYS_PER_GROUP": self.keys_per_group,
             "WORKGROUP": self.workgroup,
             "MERGED": self.merged,
             "subgroups": self.subgroups,
@@ -131,23 +136,24 @@ class Shape:
 
 
 def power_of_two(n: int) -> int:
-    """The smallest that is not less."""
+    """The smallest power of two that is not less than ``n``."""
     return 1 << (n - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the rows of a cache's keys or values are read (shaders/lib/pieces.wgsl).
+class RowLoads:
+    """How the rows of a cache's keys or values are read (shaders/lib/segments.wgsl).
 
     Attributes
     ----------
     numbers : int
         Numbers of a row, with the padding.
     wide : bool
-        Whether eight of them are read at one go, else four.
+        Whether a segment has eight numbers, else four.
     words : int
-        32-bit words that one go asks for.
+        32-bit words that are read for a segment.
     codes : bool
+        Whether the numbers are codes.
     """
 
     numbers: int
@@ -156,40 +162,42 @@ class Reading:
     codes: bool
 
     @property
-    def at_one_go(self) -> int:
-        """Numbers of a piece."""
+    def segment_numbers(self) -> int:
+        """Numbers of a segment."""
         return _WIDE if self.wide else 4
 
     @property
-    def pieces(self) -> int:
-        """Pieces of a row."""
-        return self.numbers // self.at_one_go
+    def segments(self) -> int:
+        """Segments of a row."""
+        return self.numbers // self.segment_numbers
 
 
-def reading(dtype: str, form: turboquant.Format | None, numbers: int) -> Reading:
-    """Eight at a time but for float32; not where signs of residuals follow the codes."""
+def row_loads(dtype: str, form: turboquant.Format | None, numbers: int) -> RowLoads:
+    """Read eight numbers at a time, but four of float32 and where signs of residuals follow the codes."""
     wide = dtype != "float32" and numbers % _WIDE == 0 and not (form and form.qjl)
-    # Three bits may begin in one word and end in the next.
+    # A code of three bits may begin in one word and end in the next.
     words = 4 if not (wide and form) else 2 if form.code_bits == 3 else 1
-    return Reading(numbers, wide, words, form is not None)
+    return RowLoads(numbers, wide, words, form is not None)
 
 
-def workgroup_shape(rows: int, keys: Reading, values: Reading, info: AdapterInfo) -> Shape:
-    """As many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows."""
+def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> WorkgroupShape:
+    """Take as many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows."""
     subgroups = info.subgroup_min_size >= 4
     team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
     fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(keys.numbers, values.numbers)))
     needed = max(_LANES, fitting, -(-keys.numbers * fitting // _MAX_REGISTERS))
-    lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(keys.pieces))))
-    value_lanes = max(lanes, min(team, power_of_two(values.pieces)))
+    lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(keys.segments))))
+    value_lanes = max(lanes, min(team, power_of_two(values.segments)))
     if not subgroups:
         team = value_lanes = lanes
     workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
-    ahead = _AHEAD_WIDE if keys.wide and values.wide else _AHEAD
+    keys_per_group = _KEYS_PER_GROUP_WIDE if keys.wide and values.wide else _KEYS_PER_GROUP
     if info.software:
-        # It compiles longer for more workgroup memory.
-        return Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, merged=1)
-    shape = Shape(team, lanes, value_lanes, fitting, ahead, workgroup, subgroups, _MERGED)
+        # A software adapter compiles longer for more workgroup memory.
+        return WorkgroupShape(
+            team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, merged=1
+        )
+    shape = WorkgroupShape(team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, _MERGED)
     if subgroups and _registers(shape, keys, values) <= _LARGE_REGISTERS:
         workgroup = _LARGE_WORKGROUP
     room = info.limits["maxComputeWorkgroupStorageSize"] - _OTHER_BYTES
@@ -197,29 +205,30 @@ def workgroup_shape(rows: int, keys: Reading, values: Reading, info: AdapterInfo
     return replace(shape, workgroup=workgroup, merged=merged)
 
 
-def _registers(shape: Shape, keys: Reading, values: Reading) -> int:
-    """What an invocation's arrays in decode/split.wgsl take, in 32-bit registers."""
-    keys_each = shape.ahead * -(-keys.pieces // shape.lanes)
-    value_pieces = -(-values.pieces // shape.value_lanes)
-    values_each = shape.ahead * shape.value_lanes // shape.lanes * value_pieces
-    sums = shape.rows * value_pieces * values.at_one_go
-    scores = power_of_two(shape.rows) * shape.ahead
-    # The keys of the next step come while these are computed, in fours of numbers.
-    read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.ahead
+def _registers(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> int:
+    """The 32-bit registers of an invocation's arrays in decode/split.wgsl."""
+    keys_each = shape.keys_per_group * -(-keys.segments // shape.lanes)
+    value_segments = -(-values.segments // shape.value_lanes)
+    values_each = shape.keys_per_group * shape.value_lanes // shape.lanes * value_segments
+    sums = shape.rows * value_segments * values.segment_numbers
+    scores = power_of_two(shape.rows) * shape.keys_per_group
+    # The next step's keys arrive while those of this one are multiplied, a vec4 at a time.
+    read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.keys_per_group
     return sums + scores + read + (_CODE_REGISTERS if keys.codes or values.codes else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What one decode is compiled with and how its keys are dealt out.
+    """What one decode is compiled with, and how its keys are split.
 
     Attributes
     ----------
-    shape : Shape
-    keys, values : Reading
+    shape : WorkgroupShape
+    keys, values : RowLoads
     splits : int
-    walk : Walk
-    chunks : int
+        How many splits there are.
+    split_range : SplitRange
+    row_tiles : int
         Workgroups that share the query rows of a key/value head.
     rotates, rotates_back : bool
         Whether the launch over the splits rotates the query itself, and the reduction the output.
@@ -227,12 +236,12 @@ class Config:
         Whether inner loops are written out.
     """
 
-    shape: Shape
-    keys: Reading
-    values: Reading
+    shape: WorkgroupShape
+    keys: RowLoads
+    values: RowLoads
     splits: int
-    walk: Walk
-    chunks: int
+    split_range: SplitRange
+    row_tiles: int
     rotates: bool
     rotates_back: bool
     unrolled: bool
@@ -242,11 +251,11 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys."""
     cache, p, info = call.cache, call.problem, call.device.info
     width = cache.key_format.width if cache.key_format else cache.head_dim
-    keys = reading(cache.dtype[0], cache.key_format, pad4(width))
-    values = reading(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
-    shape = workgroup_shape(call.rows, keys, values, info)
-    chunks = -(-call.rows // shape.rows)
-    workgroups = max(1, p.batch * p.kv_heads * chunks)
+    keys = row_loads(cache.dtype[0], cache.key_format, pad4(width))
+    values = row_loads(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
+    shape = choose_workgroup_shape(call.rows, keys, values, info)
+    row_tiles = -(-call.rows // shape.rows)
+    workgroups = max(1, p.batch * p.kv_heads * row_tiles)
     count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
     count = max(1, min(count, call.visible_keys))
     return Config(
@@ -254,8 +263,8 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
         keys=keys,
         values=values,
         splits=count,
-        walk=walk_of_splits(call.visible_keys, count, shape.block, in_runs=in_runs),
-        chunks=chunks,
+        split_range=split_range(call.visible_keys, count, shape.block, in_runs=in_runs),
+        row_tiles=row_tiles,
         rotates=turboquant.rotates_in_subgroup(cache.key_format, info),
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
         unrolled=not info.software,

@@ -8,7 +8,7 @@ from typing import Any
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
-from py_attn.kernels.decode.config import Config, Reading, power_of_two
+from py_attn.kernels.decode.config import Config, RowLoads, power_of_two
 from py_attn.kernels.decode.options import Call
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
@@ -23,7 +23,7 @@ _SPLIT = Kernel(
     ParamsLayout(
         **SCORE_PARAMS,
         kv_heads="u32",
-        chunks="u32",
+        row_tiles="u32",
         splits="u32",
         split_first="u32",
         split_span="u32",
@@ -33,7 +33,7 @@ _SPLIT = Kernel(
         capacity="u32",
         kept="u32",
         dropped="i32",
-        query_place="i32",
+        query_position="i32",
         **MOD_PARAMS,
         **SINK_PARAMS,
         **LSE_PARAMS,
@@ -53,14 +53,14 @@ _REDUCE = Kernel(
     ),
 )
 _REDUCE_WORKGROUP = 256
-# Columns of a workgroup of the reduction, in vec4s: what memory gives at one go.
+# Columns of a workgroup of the reduction, in vec4s: 128 bytes, which memory reads together.
 _REDUCE_COLUMNS = 8
 
 
 def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
     """The plan that makes ``out`` and, where asked for, ``lse``."""
     cache, shape, dtype = call.cache, call.out_shape, call.query.dtype
-    # Where the output comes rotated, it is rounded to its dtype once it is turned back.
+    # An output that comes rotated is rounded to its dtype only after it has been rotated back.
     comes_rotated = cache.value_format is not None and not config.rotates_back
     name = "rotated_out" if comes_rotated else "out"
     result = padded_rows(name, shape, "float32" if comes_rotated else dtype)
@@ -116,7 +116,7 @@ def _new_lse(call: Call, name: str, shape: tuple[int, ...]) -> NewTensor:
 def _rotated_query(
     call: Call, config: Config, makes: list[NewTensor], launches: list[Launch]
 ) -> tuple[str, Operand]:
-    """The query and its name; where keys lie rotated, rotated too unless that comes later."""
+    """The query and its name; rotated where the keys are, unless the launch over the splits does that."""
     form = call.cache.key_format
     if form is None or config.rotates:
         return "query", call.query
@@ -134,24 +134,24 @@ def _rotated_query(
 def _rotate_back(
     call: Call, rotated: NewTensor, name: str, dtype: str, makes: list[NewTensor], launches: list[Launch]
 ) -> None:
-    """Plan ``name``: sums of rotated rows, rotated back and rounded to ``dtype``."""
+    """Plan the tensor ``name``: the sums of rotated rows, rotated back and rounded to ``dtype``."""
     shape = rotated.shape
     form = turboquant.Format(turboquant.MAX_BITS, shape[-1])
-    # Several splits of a row are rows of their own.
+    # Here each split of a row is a row of its own.
     rows = (*shape[:2], math.prod(shape[2:-1]))
-    seen = rotated._replace(shape=(*rows, shape[-1]))
+    as_rows = rotated._replace(shape=(*rows, shape[-1]))
     out = turboquant.new_rotated(name, rows, form, dtype, "back")
     makes.append(out._replace(shape=shape))
     if 0 not in shape:
         limits = call.device.info.limits
-        source = new_operand("source", seen)
+        source = new_operand("source", as_rows)
         launches.append(turboquant.launch_rotation(source, out, form, "back", {}, limits, name=rotated.name))
 
 
-def _row_type(dtype: str, form: turboquant.Format | None, reading: Reading) -> str:
+def _row_type(dtype: str, form: turboquant.Format | None, loads: RowLoads) -> str:
     if form:
         return "u32"
-    return "vec4<u32>" if reading.wide else output_type(dtype)
+    return "vec4<u32>" if loads.wide else output_type(dtype)
 
 
 def _launch_splits(
@@ -164,15 +164,15 @@ def _launch_splits(
     with_sinks: bool = False,
     is_partial: bool = False,
 ) -> Launch:
-    """The launch over the splits; sinks come in only where it is the only one.
+    """The launch over the splits; it takes sinks only where no other launch combines splits.
 
-    With ``is_partial`` it also writes ``partial_rows``: each row's maximum and sum in each split.
+    With ``is_partial`` it also writes ``partial_rows``: each row's row_max and row_sum in each split.
     """
     cache, p, info = call.cache, call.problem, call.device.info
-    name, seen = query
+    name, query_operand = query
     sinks = call.sinks_dtype if with_sinks else None
     args = [
-        Arg("query", seen.arg.type, tensor=name),
+        Arg("query", query_operand.arg.type, tensor=name),
         Arg("key", _row_type(cache.dtype[0], cache.key_format, config.keys), tensor="cache keys"),
         Arg("value", _row_type(cache.dtype[1], cache.value_format, config.values), tensor="cache values"),
         *call.mods.args(),
@@ -191,24 +191,24 @@ def _launch_splits(
         call.tensors,
         info.limits,
         variant=f"{count}-row{'s' if count > 1 else ''}{', subgroup' if config.shape.subgroups else ''}",
-        workgroups=cache.batch * cache.kv_heads * config.chunks * config.splits,
+        workgroups=cache.batch * cache.kv_heads * config.row_tiles * config.splits,
         params={
             **call.score_params(),
-            "query_strides": seen.strides,
+            "query_strides": query_operand.strides,
             "kv_heads": p.kv_heads,
-            "chunks": config.chunks,
+            "row_tiles": config.row_tiles,
             "splits": config.splits,
-            **config.walk._asdict(),
+            **config.split_range._asdict(),
             "first_key": call.first_key,
             "start": cache.start,
             "capacity": cache.capacity,
             "kept": cache.sink_tokens,
             "dropped": cache.total - cache.length,
-            "query_place": cache.total - p.queries,
+            "query_position": cache.total - p.queries,
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
             "lse_plane": lse_plane(lse),
         },
-        constants=_split_constants(call, config, seen, out, sinks)
+        constants=_split_constants(call, config, query_operand, out, sinks)
         | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None, "is_partial": is_partial},
         enable=("subgroups",) if config.shape.subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
@@ -269,7 +269,7 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
     if lse:
         args.append(Arg("lse", "f32", writes=True))
     rotates = config.rotates_back
-    # All columns of a row that is rotated stand together.
+    # A row can be rotated only where one workgroup has all its columns.
     columns = in_vec4s(dim) if rotates else min(_REDUCE_COLUMNS, power_of_two(in_vec4s(dim)))
     rows = math.prod(call.out_shape[:3])
     subgroup_ids = rotates and SUBGROUP_ID in info.features
