@@ -30,7 +30,8 @@ LIMIT_SECONDS = 3.0
 _TEXT_TASK = "it is run once from top to bottom and must define score_mod, mask_mod or both"
 _TASKS = {
     "score_mod": "a score_mod is called once with symbolic values and must return the score to use",
-    "mask_mod": "a mask_mod is called once with symbolic values and must return a condition (True = may attend)",
+    "mask_mod": "a mask_mod is called once with symbolic values and must return a condition "
+    "(True = may attend)",
 }
 
 
@@ -42,7 +43,7 @@ class ModError(Exception):
     line : int or None
         Of the text, from 1 on.
     finished : bool
-        False where it ran until something ended it; then it should not be run again unasked.
+        False where it ran until something ended it; then it should not be run again by itself.
     """
 
     def __init__(self, message: str, line: int | None, *, finished: bool = True) -> None:
@@ -122,7 +123,7 @@ def compile_mods(
 
 
 def explain(error: Exception) -> dict[str, Any]:
-    """What went wrong with a text, as plain data: ``message``, ``line`` and ``finished`` of :class:`ModError`."""
+    """The error of a text as plain data: ``message``, ``line`` and ``finished`` of :class:`ModError`."""
     if not isinstance(error, ModError):
         finished = not isinstance(error, NotFinishedError | DeviceLostError)
         error = ModError(f"{type(error).__name__}: {error}", _line_of(error), finished=finished)
