@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from e2e.test_kernels_attention import CHECKS, TILES
+from e2e.page.extremes import check_extreme, check_extreme_decode, check_extreme_packed
+from e2e.test_kernels_attention import TILES
 
 Case = dict[str, Any]
-EXTREME_CHECKS = (Path(__file__).parent / "page_extreme_checks.py").read_text(encoding="utf-8")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 MASKS = ("-1e4", "-65504", "-1e6", "-1e8", "-1e9", "lowest", "plus", "apart", "infinite", "padding")
 MODS = ("+1e8", "-1e8", "-3e38")
@@ -31,16 +31,9 @@ WAYS: dict[str, Case] = {
 @pytest.fixture(scope="module")
 def check(lab, error_ratios):
     """Run cases in the page; every ratio must be at most 1."""
-    for source in (CHECKS, EXTREME_CHECKS):
-        lab.run(source)
 
-    def run(function: str, *cases: Case) -> None:
-        answers = lab.run(f"await check_all({function}, {cases!r})", timeout=200)
-        wrong = [
-            f"{a}: {c}" for a, c in zip(answers, cases, strict=True) if "failed" in a or max(a.values()) > 1
-        ]
-        assert not wrong, "\n".join(wrong)
-        for case, answer in zip(cases, answers, strict=True):
+    def run(function: Callable[..., Any], *cases: Case) -> None:
+        for case, answer in zip(cases, lab.check(function, cases), strict=True):
             for name, ratio in answer.items():
                 way = "backward" if name.startswith("d_") else case.get("variant", "decode")
                 error_ratios.note(["extreme scores"], way, ratio)
@@ -52,24 +45,24 @@ def check(lab, error_ratios):
 def test_masks_far_from_zero(check, variant):
     cases = [{"variant": variant, "mask": mask} for mask in MASKS]
     cases += [{"variant": variant, "mask": mask, "keywords": {"softcap": 5.0}} for mask in ("-1e9", "apart")]
-    check("check_extreme", *cases)
+    check(check_extreme, *cases)
 
 
 def test_masks_in_half_types_and_with_sinks(check):
-    sinks = [0.5, 1.0, -1e9, float("-inf")]
+    sinks = [0.5, 1.0, -1e9, "-inf"]
     check(
-        "check_extreme",
+        check_extreme,
         {"variant": "naive", "mask": "-65504", "mask_dtype": "float16"},
         {"variant": "tiled", "mask": "-65504", "mask_dtype": "float16"},
         {"variant": "naive", "mask": "-1e9", "sinks": [*sinks[2:], -1e9, -1e9]},
         {"variant": "tiled", "mask": "padding", "sinks": sinks},
-        {"variant": "rows", "mask": "lowest", "sinks": [float("-inf")] * 4},
+        {"variant": "rows", "mask": "lowest", "sinks": ["-inf"] * 4},
     )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_mods_far_from_zero(check, variant):
-    check("check_extreme", *({"variant": variant, "mod": mod} for mod in MODS))
+    check(check_extreme, *({"variant": variant, "mod": mod} for mod in MODS))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -78,13 +71,13 @@ def test_nan_comes_through(check, variant, way):
     cases = [{"variant": variant, "nan": which, **WAYS[way]} for which in ("query", "key", "value")]
     # The keys that a causal mask hides from the row with NaN lie in the same tile.
     cases[0] |= {"more_nan": way == "causal"}
-    check("check_extreme", *cases)
+    check(check_extreme, *cases)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nan_from_masks_and_mods(check, variant):
     check(
-        "check_extreme",
+        check_extreme,
         {"variant": variant, "mask": "nan"},
         {"variant": variant, "mask": "nan", "keywords": {"softcap": 5.0}, "sinks": [0.5, 1.0, -2.0, 0.0]},
         {"variant": variant, "mod": "log"},
@@ -97,7 +90,7 @@ def test_tiles_in_pieces_and_unrolled(check, variant):
     tile = dataclasses.asdict(TILES["two buffers"])
     common = {"variant": variant, "tile": tile, "rows": 40, "keys": 150}
     check(
-        "check_extreme",
+        check_extreme,
         {**common, "cut": (5, 2), "nan": "query"},
         {**common, "cut": (5, 2), "nan": "key"},
         {**common, "mask": "-1e9"},
@@ -108,7 +101,7 @@ def test_tiles_in_pieces_and_unrolled(check, variant):
 def test_what_lies_behind_the_keys(check):
     behind = [{"behind": value, "keywords": {"kv_lengths": [34]}} for value in ("nan", "inf")]
     check(
-        "check_extreme",
+        check_extreme,
         *({"variant": variant, **case} for variant in VARIANTS for case in behind),
         *({"variant": "naive", **case, "mask": "0"} for case in behind),
         *({"variant": "naive", **case, "mod": "same"} for case in behind),
@@ -118,16 +111,16 @@ def test_what_lies_behind_the_keys(check):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_packed_sequences(check, variant):
     changes = [*({"mod": mod} for mod in (*MODS, "log")), *({"nan": x} for x in ("query", "key", "value"))]
-    check("check_extreme_packed", *({"variant": variant, **case} for case in changes))
+    check(check_extreme_packed, *({"variant": variant, **case} for case in changes))
 
 
 @pytest.mark.parametrize("splits", [1, 3, 7])
 def test_decode(check, splits):
     changes: list[Case] = [{"mod": mod} for mod in (*MODS, "log")]
     changes += [{"nan": which, "dtype": kind} for which in ("query", "key", "value") for kind in HALVES]
-    changes += [{"nan": "key", "softcap": 5.0}, {"mod": "-1e8", "sinks": [-1e8, 0.5, 1.0, float("-inf")]}]
+    changes += [{"nan": "key", "softcap": 5.0}, {"mod": "-1e8", "sinks": [-1e8, 0.5, 1.0, "-inf"]}]
     changes += [{"nan": "query", "sinks": [0.5, 1.0, -2.0, 0.0]}]
-    check("check_extreme_decode", *({"splits": splits, "dtype": "float32", **case} for case in changes))
+    check(check_extreme_decode, *({"splits": splits, "dtype": "float32", **case} for case in changes))
 
 
 HALVES = ("float32", "float16", "bfloat16")
