@@ -138,7 +138,9 @@ def test_what_a_call_raises_is_told_and_the_next_one_works():
         await front.hello()
         with pytest.raises(RuntimeError, match="layer: expected 0 to 1, got 9"):
             await front.call("row", layer=9, head=0, query=0)
-        with pytest.raises(RuntimeError, match="nothing can be run"):
+        with pytest.raises(
+            RuntimeError, match="layer: only weights were given, without the query, key and value"
+        ):
             await front.call("measure", layer=0, variant="auto", repeats=1)
         with pytest.raises(RuntimeError, match="method"):
             await front.call("open_sample", data=[])

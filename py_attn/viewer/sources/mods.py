@@ -61,9 +61,9 @@ class Mods:
     functions : dict
         ``score_mod`` and ``mask_mod``, whichever there are, for the kernels.
     plain : dict
-        The same for numpy: looking things up in arrays instead of tensors.
+        The same for numpy: they read arrays instead of tensors.
     wgsl : str
-        What they became, "" where there is no device.
+        The functions as WGSL, "" where there is no device.
     """
 
     functions: dict[str, Any]
@@ -87,7 +87,7 @@ class Mods:
         return {name: _shifted(function, query, key) for name, function in self.plain.items()}
 
     def on_device_at(self, device: pa.Device, query: int, key: int) -> dict[str, Any]:
-        """The same for kernels; the two numbers are looked up, so that no other shader is made for others."""
+        """The same for kernels; both numbers are read from a tensor, so one shader serves all of them."""
         begin = device.tensor(np.array([query, key], np.int32))
 
         def look_up(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +105,7 @@ def compile_mods(
 ) -> Mods | None:
     """Run ``text``, which may define ``score_mod`` and ``mask_mod``; None where it defines neither.
 
-    It finds ``pa``, ``np``, ``math``, ``device`` and what is ``given``. Without a device, and for the
+    The text can use ``pa``, ``np``, ``math``, ``device`` and what is ``given``. Without a device, and for the
     reference, ``device.tensor`` keeps its array on the host.
 
     Raises
@@ -152,7 +152,7 @@ def _trace(functions: dict[str, Any]) -> str:
 
 
 def _guarded(what: str, task: str, work: Callable[[], Any], line: int | None = None) -> Any:
-    """What ``work`` gives; what it raises is laid to a line of the text, or to ``line``."""
+    """The result of ``work``; an error is attributed to a line of the text, or to ``line``."""
     cause: BaseException
     try:
         return work()
@@ -183,7 +183,7 @@ def _line_of(error: BaseException) -> int | None:
 
 
 class _Host:
-    """What ``device`` is where the functions run in numpy."""
+    """Stands for ``device`` where the functions run in numpy."""
 
     def tensor(self, array: Any, dtype: str | None = None) -> _Table:
         given = np.asarray(array, dtype)
@@ -191,7 +191,7 @@ class _Host:
 
 
 class _Table:
-    """An array that is looked up as a tensor is: what is past an edge takes the edge's element."""
+    """An array that is indexed like a tensor: an index out of bounds reads the nearest element."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self.array = array
