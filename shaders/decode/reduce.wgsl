@@ -1,6 +1,6 @@
-//## Decode: combines the splits' normalised outputs by their maxima and sums, which lie behind their LSEs (store_lse in
-//## lib/row_end.wgsl): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup takes COLUMNS vec4s of a row's
-//## columns; its invocations spread over these first and over the splits with what is left, each with an online
+//## Decode: combines the splits' normalised outputs by each row's maximum and sum in each split (partial_rows):
+//## out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup takes COLUMNS vec4s of a
+//## row's columns; its invocations spread over these first and over the splits with what is left, each with an online
 //## softmax of its own, and meet once. With `rotates` it takes a whole row, which it rotates back.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
@@ -47,12 +47,11 @@ fn main(
   var total = 0.0;
   var sum = vec4<f32>();
   for (var s = place / COLUMNS; s < params.splits; s += PARTS) {
-    let part_max = partial_lse[params.partial_plane + first + s];
-    let part_sum = partial_lse[2u * params.partial_plane + first + s];
+    let part_row = partial_rows[first + s];
     let part = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
-    let higher = max(top, part_max);
+    let higher = max(top, part_row.x);
     let shrink = {{ exp_of("top - higher") }};
-    let weight = part_sum * {{ exp_of("part_max - higher") }};
+    let weight = part_row.y * {{ exp_of("part_row.x - higher") }};
     top = higher;
     total = fma(total, shrink, weight);
     sum = fma(vec4<f32>(weight), part, sum * shrink);

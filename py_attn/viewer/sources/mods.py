@@ -30,8 +30,9 @@ LIMIT_SECONDS = 3.0
 _TEXT_TASK = "it is run once from top to bottom and must define score_mod, mask_mod or both"
 _TASKS = {
     "score_mod": "a score_mod is called once with symbolic values and must return the score to use",
-    "mask_mod": "a mask_mod is called once with symbolic values and must return a condition "
-    "(True = may attend)",
+    "mask_mod": (
+        "a mask_mod is called once with symbolic values and must return a condition (True = may attend)"
+    ),
 }
 
 
@@ -87,7 +88,7 @@ class Mods:
         return {name: _shifted(function, query, key) for name, function in self.plain.items()}
 
     def on_device_at(self, device: pa.Device, query: int, key: int) -> dict[str, Any]:
-        """The same for kernels; both numbers are read from a tensor, so one shader serves all of them."""
+        """The same for kernels; the two numbers are looked up, so that no other shader is made for others."""
         begin = device.tensor(np.array([query, key], np.int32))
 
         def look_up(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +106,7 @@ def compile_mods(
 ) -> Mods | None:
     """Run ``text``, which may define ``score_mod`` and ``mask_mod``; None where it defines neither.
 
-    The text can use ``pa``, ``np``, ``math``, ``device`` and what is ``given``. Without a device, and for the
+    It finds ``pa``, ``np``, ``math``, ``device`` and what is ``given``. Without a device, and for the
     reference, ``device.tensor`` keeps its array on the host.
 
     Raises
@@ -123,7 +124,7 @@ def compile_mods(
 
 
 def explain(error: Exception) -> dict[str, Any]:
-    """The error of a text as plain data: ``message``, ``line`` and ``finished`` of :class:`ModError`."""
+    """What went wrong with a text as plain data: ``message``, ``line`` and ``finished`` as in ModError."""
     if not isinstance(error, ModError):
         finished = not isinstance(error, NotFinishedError | DeviceLostError)
         error = ModError(f"{type(error).__name__}: {error}", _line_of(error), finished=finished)
@@ -152,7 +153,7 @@ def _trace(functions: dict[str, Any]) -> str:
 
 
 def _guarded(what: str, task: str, work: Callable[[], Any], line: int | None = None) -> Any:
-    """The result of ``work``; an error is attributed to a line of the text, or to ``line``."""
+    """What ``work`` gives; what it raises is laid to a line of the text, or to ``line``."""
     cause: BaseException
     try:
         return work()
@@ -183,7 +184,7 @@ def _line_of(error: BaseException) -> int | None:
 
 
 class _Host:
-    """Stands for ``device`` where the functions run in numpy."""
+    """What ``device`` is where the functions run in numpy."""
 
     def tensor(self, array: Any, dtype: str | None = None) -> _Table:
         given = np.asarray(array, dtype)
