@@ -1,4 +1,4 @@
-"""What the adapter can do at best: bandwidths, multiply-adds, the cost of a dispatch; do its clocks agree?"""
+"""The adapter's ceilings: bandwidths, multiply-adds, time of an empty dispatch; do its clocks agree?"""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _largest(device: Device, wanted: int) -> int:
 
 
 async def _empty_wall(device: Device, empty: Any) -> float:
-    """An empty dispatch from its submission until Python knows that it is done."""
+    """Time of an empty dispatch from its submission until Python knows that it is done."""
     program = recorded(device, empty, 1)
     samples = []
     for _ in range(12):

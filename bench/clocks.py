@@ -1,8 +1,8 @@
 """Clocks: warm-up, medians of GPU time in one pass, wall time per call.
 
-GPU time comes from two timestamps around one compute pass that holds many calls, divided by their number:
-what lies between calls counts, and a browser that rounds timestamps to 100 µs hardly matters. Where there are
-no timestamps the wall clock serves, on passes long enough for its messages not to matter.
+GPU time is the difference of two timestamps around one compute pass with many calls, divided by their number.
+It includes the time between calls, and rounding of timestamps to 100 µs by the browser hardly matters. Where
+there are no timestamps, wall time is used, on passes so long that the browser's messages hardly matter.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from py_attn.gpu.program import Program
 class Budget:
     """How long to measure.
 
-    Microseconds of one pass and of the same work right before it, seconds of warm-up and of all passes,
-    passes at most.
+    Microseconds of one pass and of the warm-up runs right before it, seconds of warm-up and of all passes,
+    and the largest number of passes.
     """
 
     pass_us: float
@@ -31,14 +31,14 @@ class Budget:
     passes: int
 
 
-#: A GPU's clock falls within milliseconds of idleness, so each figure begins with work of the same kind, and
-#: so does each pass: between two the browser's processes speak with each other for longer than a pass takes.
+#: A GPU's clock falls within milliseconds of idleness. So each measurement and each pass begin with warm-up
+#: runs of the same work: between passes the browser's processes exchange messages for longer than a pass.
 HARDWARE = Budget(pass_us=30_000, lead_us=60_000, warm_s=0.35, total_s=1.2, passes=25)
 SOFTWARE = Budget(pass_us=40_000, lead_us=0, warm_s=0.05, total_s=0.9, passes=7)
 
 
 def budget(device: Device) -> Budget:
-    """The budget for this kind of adapter."""
+    """The budget for hardware or software adapters."""
     return SOFTWARE if device.info.software else HARDWARE
 
 
@@ -55,9 +55,9 @@ class Sample:
 
 
 async def pass_us(program: Program, lead: int = 0) -> tuple[float, bool]:
-    """One run of the program in one pass: microseconds, and whether the GPU's clock told them.
+    """One run of the program in one pass: microseconds, and whether they are from the GPU's clock.
 
-    ``lead`` runs of it go before, right behind each other.
+    ``lead`` warm-up runs precede it without a pause.
     """
     for _ in range(lead):
         program.submit()
@@ -85,7 +85,7 @@ async def gpu_time(device: Device, call: Callable[[int], object], *, calls: int 
         begun = time.perf_counter()
         while time.perf_counter() - begun < limits.warm_s or not samples:
             samples.append((await pass_us(program))[0])
-        # What was measured alone may have been slow; twice behind as much work tells how long that is.
+        # Alone the program may have been slow. After warm-up runs its real time shows how many fill lead_us.
         lead = 0
         for _ in range(3 if limits.lead_us else 0):
             lead = min(200, round(limits.lead_us / max(min(samples), 1.0)))
@@ -135,10 +135,10 @@ class Wall:
 async def wall_time(
     call: Callable[[int], object], finish: Callable[[], Awaitable[object]], *, seconds: float, most: int = 200
 ) -> Wall:
-    """What a user waits for: from the call until the GPU is done with it.
+    """The time that a user waits: from the call until the GPU is done with it.
 
-    The peers are measured by the same steps (``wallTime`` in ``web/src/bench/clocks.js``): calls to warm up,
-    calls each waited for by itself, then calls in a row with one wait at their end.
+    The peers are measured by the same steps (``wallTime`` in ``web/src/bench/clocks.js``): warm-up calls,
+    then calls that are waited for one by one, then calls in a row with one wait at the end.
     """
     for n in range(3):
         call(n)

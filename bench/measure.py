@@ -1,4 +1,4 @@
-"""What the page asks for, step by step: ``ceilings``, ``workloads``, ``measure``, ``processor``."""
+"""The steps that the page calls: ``ceilings``, ``workloads``, ``measure``, ``processor`` (CPU time)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.workloads import Workload, workloads
 from py_attn.kernels.attention.config import device_variants
 
 _ULPS = 4 * float(np.finfo(np.float32).eps)
-#: What quantised caches lose: relative mean square error of the output that is still right.
+#: The bound for quantised caches: the relative mean square error that the output may have.
 _QUANTISED_LOSS = 0.04
 _TUNE_S = 4.0
 
@@ -29,7 +29,7 @@ async def ceilings() -> dict[str, Any]:
 
 
 def _device() -> pa.Device:
-    """The page's device, which measures no tiles while nobody calls: the peers' turns are such moments."""
+    """The page's device, with autotuning in idle time off, as the device is idle while peers are measured."""
     device = pa.default_device()
     device.autotune = False
     return device
@@ -49,7 +49,7 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
     options : dict
         ``variant``; ``tile``: fields of the tile to replace, as JSON; ``splits``; ``tune``, ``naive``,
         ``wall``, ``samples``: whether to let the device choose its tiles, time the naive kernel, measure
-        wall times, and give the reference's rows.
+        wall times, and return the reference's rows.
 
     Returns
     -------
@@ -90,7 +90,7 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
 
 
 async def _tune(run: Run, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Let the device choose its tiles now, so that it does not do so between two timed passes."""
+    """Tune the device now, so that it does not tune between two timed passes."""
     device = run.device
     device.autotune = not options.get("tile") and options.get("tune", True)
     if device.info.software or not device.autotune:
@@ -165,7 +165,7 @@ def _tile_text(constants: Any) -> str:
 
 
 async def processor() -> dict[str, float]:
-    """What Python and JavaScript take for a call before the GPU gets it, in microseconds."""
+    """CPU time of Python and JavaScript for a call until it is in the GPU's queue, in microseconds."""
     device = pa.default_device()
     tensor = device.tensor(np.ones((1, 1, 4, 4), np.float32))
     calls = []

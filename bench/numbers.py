@@ -1,8 +1,8 @@
 """Reproducible numbers of mean 0 and variance 1, a function of seed and index.
 
-The same function stands in ``bench/shaders/fill.wgsl`` (our inputs are made on the GPU) and in
-``web/src/bench/numbers.js`` (the peers'), so that everybody computes with the same inputs and the float64
-reference can be had for a few rows without reading anything back.
+The same function is in ``bench/shaders/fill.wgsl``, which makes our inputs on the GPU, and in
+``web/src/bench/numbers.js``, which makes those of the peers. So all compute with the same inputs, and the
+float64 reference of a few rows can be computed without reading anything back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def numbers(seed: int, index: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 
 def block(seed: int, shape: tuple[int, ...], *which: int | slice) -> npt.NDArray[np.float32]:
-    """``x[which]`` of the array of ``shape``, without making the rest of it."""
+    """``x[which]`` of the array of ``shape``, without computing the rest of it."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     index = np.zeros((), np.int64)
     for axis, (length, stride) in enumerate(zip(shape, strides, strict=True)):

@@ -32,7 +32,7 @@ SEEDS = {"query": 1, "key": 2, "value": 3, "grad": 4}
 
 @dataclass
 class Options:
-    """What the page's address may ask for.
+    """Options in the page's address.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Options:
         "" for the workload's own.
     splits : int or None
     tile : dict
-        Fields to replace in the tile that attention would get.
+        Fields to replace in the tile that attention would choose.
     """
 
     variant: str = ""
@@ -50,7 +50,7 @@ class Options:
 
 @dataclass
 class Check:
-    """Sampled results: ``got`` against ``exact`` and what numpy in float32 makes of it."""
+    """Sampled results: ``got`` by the kernel, ``exact`` in float64, and those of numpy in float32."""
 
     got: list[Array] = field(default_factory=list)
     exact: list[Array] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Run:
     Attributes
     ----------
     sets : int
-        How many sets of inputs calls rotate over.
+        The number of sets of inputs among which calls take turns.
     """
 
     def __init__(self, device: Device, workload: Workload, options: Options) -> None:
@@ -91,7 +91,7 @@ class Run:
         return found | {"grad": query} if w.kind == "backward" else found
 
     def bytes_per_set(self) -> float:
-        """What one call reads, roughly."""
+        """The bytes that one call reads, roughly."""
         if self.workload.kind == "decode":
             return self.workload.cache_bytes
         return 4.0 * sum(math.prod(shape) for shape in self.shapes().values())
@@ -136,7 +136,7 @@ class Run:
         return dataclasses.replace(config, tile=tile)
 
     def call(self, n: int) -> Any:
-        """The n-th call: what a user writes."""
+        """The n-th call, as a user would write it."""
         w, given = self.workload, self.inputs[n % self.sets]
         if w.kind == "decode":
             splits = "auto" if self.options.splits is None else self.options.splits
@@ -152,7 +152,7 @@ class Run:
         return pa.attention(*tensors, causal=w.causal, variant=self.variant)
 
     def naive(self, n: int) -> Any:
-        """The same by the textbook kernel, where there is one."""
+        """The same by the textbook kernel ("naive"), where there is one."""
         kept, self.variant = self.variant, "naive"
         try:
             return self.call(n)
@@ -187,7 +187,7 @@ class Run:
             yield b, h, (0, length - 1, (n * 379) % length)[n % 3]
 
     def first(self, b: int) -> int:
-        """Where sequence ``b`` of a varlen workload begins."""
+        """The index at which sequence ``b`` of a varlen workload begins."""
         return sum(self.workload.sequences[:b])
 
     def part(self, name: str, b: int, h: int, rows: slice | int) -> Array:

@@ -1,4 +1,4 @@
-"""What is measured: shapes, and the goals set for them on the GPU they were set for.
+"""The workloads: shapes, and the goals for each on the GPU for which they were set.
 
 Goals are compared by the page (``web/src/bench/goals.js``). ``metric`` names a figure of the workload's row,
 or a ratio to the same figure of another row: ``rate``, ``time`` (GPU time), ``wall``; ``of`` is a workload,
@@ -178,6 +178,6 @@ def workloads(size: str, only: list[str]) -> list[Workload]:
     unknown = set(only) - {workload.name for workload in every}
     if unknown:
         raise ValueError(
-            f"only: no workload {', '.join(sorted(unknown))}; there are {', '.join(w.name for w in every)}"
+            f"only: expected names among {', '.join(w.name for w in every)}, got {', '.join(sorted(unknown))}"
         )
     return [workload for workload in every if not only or workload.name in only]

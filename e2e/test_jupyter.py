@@ -198,7 +198,7 @@ def test_the_gallery_runs_from_top_to_bottom(
     page.screenshot(path=artifacts / f"gallery-{file.stem}.png")
     saved = lab.save()
     html = exported(saved)
-    assert "A still; run the cell to explore it." in html
+    assert "A snapshot; run the cell to explore it." in html
     assert 'src="data:image/png;base64,' in html
 
 
@@ -208,15 +208,15 @@ def exported(saved: dict[str, Any]) -> str:
     return str(body)
 
 
-def test_a_notebook_opened_without_its_kernel_shows_the_still(page: Page, server: tuple[str, Path]):
+def test_a_notebook_opened_without_its_kernel_shows_the_snapshot(page: Page, server: tuple[str, Path]):
     url, folder = server
-    still = {"text/html": '<figure id="py-attn-still-x"><figcaption>A still</figcaption></figure>'}
-    file = folder / "still.ipynb"
+    snapshot = {"text/html": '<figure id="py-attn-snapshot-x"><figcaption>A snapshot</figcaption></figure>'}
+    file = folder / "snapshot.ipynb"
     saved = notebook("view")
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "gone", "version_major": 2}}
-    for data in (view, still):
+    for data in (view, snapshot):
         output = {"output_type": "display_data", "data": data, "metadata": {}}
         saved["cells"][0]["outputs"].append(output)
     file.write_text(json.dumps(saved))
     open_notebook(page, url, file)
-    expect(page.get_by_text("A still").first).to_be_visible()
+    expect(page.get_by_text("A snapshot").first).to_be_visible()

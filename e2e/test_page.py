@@ -283,7 +283,7 @@ def test_long_input_is_drawn_from_pooled_windows(shown, artifacts):
         ({"Heads": "6", "KV heads": "4"}, "kv_heads: expected a divisor of the 6 heads, got 4"),
         (
             {"Length": "5000", "Heads": "2", "KV heads": "1", "Mask": "documents"},
-            "mask: documents is a boolean matrix",
+            "mask: documents needs a boolean matrix; expected a length up to",
         ),
     ],
 )

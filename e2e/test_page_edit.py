@@ -74,7 +74,9 @@ def test_maps_follow_what_is_typed_and_errors_say_what_to_write(shown):
     )
     expect_weight(shown, wanted)
     write(shown, "def score_mod(score, b, h, q_idx, kv_idx): return score if q_idx > 2 else -score")
-    expect(status).to_contain_text("Line 1. TypeError: score_mod: a traced value has no truth yet")
+    expect(status).to_contain_text(
+        "Line 1. TypeError: score_mod: a traced value is neither true nor false yet"
+    )
     expect(status).to_contain_text("pa.where(condition, a, b)")
     expect(shown.locator(".cm-blamed")).to_have_count(1)
     expect_weight(shown, wanted)  # the maps stay as they were

@@ -1,7 +1,7 @@
 """Attention you can see, run and check: WGSL kernels driven from Python.
 
-Start with ``device = await pa.request_device()``; then :func:`attention` and its relatives take
-tensors or numpy arrays, and ``await tensor.numpy()`` reads results back.
+Start with ``device = await pa.request_device()``. Then call :func:`attention` and the other functions with
+tensors or numpy arrays, and read results back with ``await tensor.numpy()``.
 """
 
 from py_attn import models, onnx, reference, turboquant

@@ -1,4 +1,4 @@
-"""The meaning of attention's arguments, checked in one place for the kernels and for the reference.
+"""Checks of attention's arguments, and what they mean; used by the kernels and by the reference.
 
 Letters used throughout: B batch, Hq query heads, Hkv key/value heads, Sq queries, Sk keys,
 D head dim of query and key, Dv head dim of value.
@@ -26,9 +26,9 @@ class Masking:
     """Which keys a query may attend to by position, and how its scores are shaped.
 
     ``window_left`` and ``window_right`` count keys before and after the query's position, both
-    inclusive; ``None`` is unbounded. Causal masking is already folded into ``window_right``.
-    ``top_left`` says that query i stands at key i, else it stands at key i + Sk - Sq. A query offset is
-    folded into the window too, so a side can be negative.
+    inclusive; ``None`` is unbounded. Causal masking is already included in ``window_right``.
+    With ``top_left`` query i has position i among the keys, else i + Sk - Sq. A query offset is included in
+    the window too, so a side can be negative.
     """
 
     window_left: int | None
@@ -173,7 +173,8 @@ def resolve_masking(
     cap = check_softcap(softcap)
     if cap and abs(factor) / _LARGEST_REAL > cap:
         raise ValueError(
-            f"softcap: expected a number that float32 can divide scale {factor:g} by, got {cap:g}"
+            f"softcap: expected a number large enough that scale / softcap is finite in float32, got {cap:g} "
+            f"with scale {factor:g}"
         )
     return Masking(left, right, top_left, factor, cap)
 

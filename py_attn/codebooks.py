@@ -3,9 +3,9 @@
 A vector of D numbers that was rotated at random and divided by its root mean square has coordinates of
 density f(t) ∝ (1 - t²/D)^((D-3)/2) on |t| ≤ √D, which tends to the standard normal density as D grows
 (TurboQuant, arXiv 2504.19874, lemma 1). Two conditions make a scalar quantiser the best one for it:
-thresholds lie midway between levels, and each level is the mean of what falls between its thresholds
-(Max, IRE Trans. Inf. Theory 6(1), 1960; Lloyd, IEEE Trans. Inf. Theory 28(2), 1982). Taking the two
-steps in turn converges to it.
+thresholds are midway between levels, and each level is the mean of the numbers between its thresholds
+(Max, IRE Trans. Inf. Theory 6(1), 1960; Lloyd, IEEE Trans. Inf. Theory 28(2), 1982). Applying the two
+conditions in turn converges to that quantiser.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 _Array = npt.NDArray[np.float64]
 
-# Levels come out to 1e-6 of their size.
+# With this grid levels are accurate to 1e-6 of their size.
 _GRID = 1 << 14
 _TOLERANCE = 1e-10
 # 4 bits need about 550.
@@ -49,13 +49,13 @@ class Codebook:
 def codebook(bits: int, dim: int) -> Codebook:
     """The Lloyd–Max quantiser of ``bits`` bits for a random unit vector in ``dim`` dimensions.
 
-    In one dimension there is nothing but ±1, which any levels reproduce once their scale is fitted; it
-    is served with the levels of two.
+    In one dimension the only unit vectors are ±1, which any levels reproduce once the scale is fitted; the
+    levels of two dimensions are returned.
     """
     n = max(dim, 2)
     top = math.sqrt(n)
-    # In the angle θ from the equator, t = √D sin θ, the density cos^(D-2) θ has no pole at the end. Twelve
-    # standard deviations out nothing is left of it.
+    # In terms of the angle θ from the equator, t = √D sin θ, the density cos^(D-2) θ has no pole. Beyond
+    # twelve standard deviations it is negligible.
     end = min(math.pi / 2, 12 / math.sqrt(n))
     angles = np.linspace(0.0, end, _GRID + 1)
     density = np.cos(angles) ** (n - 2)
@@ -79,6 +79,6 @@ def codebook(bits: int, dim: int) -> Codebook:
         levels, weight = cells(thresholds)
         if np.abs(levels - before).max() < _TOLERANCE:
             break
-    # A level at its cell's mean leaves of the mean square what the levels lack of it.
+    # With each level at the mean of its cell, the error's mean square is 1 minus that of the levels.
     distortion = 1.0 - float((weight * levels**2).sum())
     return Codebook(tuple(levels.tolist()), tuple(thresholds.tolist()), distortion)

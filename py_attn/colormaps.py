@@ -10,7 +10,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 
-#: 17 evenly spaced colours each; between them linear, at most 5 of 255 away from the full tables.
+#: 17 evenly spaced colours each. Interpolated linearly they differ from the full tables by at most 5 of 255.
 _ANCHORS = {
     "rocket": "03051a 180f29 30173a 481c48 611f53 7b1f59 971c5b b21758 cb1b4f df2f44 ec4c3e f26b49 f58860 "
     "f6a37a f6bc99 f8d4bc faebdd",
@@ -26,7 +26,7 @@ DECADES = 4.0
 
 @functools.cache
 def table(name: str) -> Pixels:
-    """256 colours [256, 4] RGBA; a name with ``_r`` behind it gives them from the bright end.
+    """256 colours [256, 4] RGBA; a name that ends in ``_r`` has them in reverse order, the brightest first.
 
     Raises
     ------
@@ -35,7 +35,9 @@ def table(name: str) -> Pixels:
     """
     base = name.removesuffix("_r")
     if base not in _ANCHORS:
-        raise ValueError(f"colormap: expected one of {', '.join(_ANCHORS)} (or with _r behind), got {name!r}")
+        raise ValueError(
+            f"colormap: expected one of {', '.join(_ANCHORS)} (or one of them followed by _r), got {name!r}"
+        )
     anchors = np.array([list(bytes.fromhex(word)) for word in _ANCHORS[base].split()], np.float64)
     at = np.linspace(0, len(anchors) - 1, 256)
     channels = [np.interp(at, np.arange(len(anchors)), anchors[:, c]) for c in range(3)]
@@ -47,7 +49,7 @@ def table(name: str) -> Pixels:
 def signed_table(name: str) -> Pixels:
     """511 colours for values from -1 to 1: zero in the middle, :func:`table` above it.
 
-    Below zero it is the same with red and blue exchanged, led over from the colour of zero.
+    Below zero it has red and blue exchanged, with a gradual transition from the colour of zero.
     """
     above = table(name)
     blend = np.minimum(np.arange(256) / 64, 1)[:, None]
@@ -56,7 +58,7 @@ def signed_table(name: str) -> Pixels:
 
 
 def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0) -> Array:
-    """Where values from 0 to ``maximum`` lie on the colour scale, from 0 to 1."""
+    """The positions of values from 0 to ``maximum`` on the colour scale, from 0 to 1."""
     share: Array = np.clip(np.asarray(values, np.float32) / np.float32(maximum), 0, 1)
     if scale == "sqrt":
         return np.sqrt(share)
@@ -87,7 +89,7 @@ def _without_nan(colors: Pixels, at: Array) -> Pixels:
 
 
 def legend(colormap: str, scale: str, *, signed: bool = False) -> dict[str, object]:
-    """The colour strip from 0 (or, ``signed``, from -1) to 1, and where on it round numbers stand.
+    """The colours from 0 (or, ``signed``, from -1) to 1, and the positions of round numbers among them.
 
     Returns
     -------

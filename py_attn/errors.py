@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class PyAttnError(RuntimeError):
-    """Base of the errors that come from the GPU side."""
+    """Base class of errors that have to do with the GPU."""
 
 
 class WebGPUUnavailableError(PyAttnError):
-    """There is no WebGPU here, or it gave no adapter; the message says why and what to try."""
+    """WebGPU is not available, or found no adapter; the message says why and what to try."""
 
 
 class DeviceLostError(PyAttnError):
@@ -24,4 +24,4 @@ class GPUValidationError(PyAttnError):
 
 
 class GPUOutOfMemoryError(PyAttnError, MemoryError):
-    """A buffer could not be had; the message gives the bytes asked for."""
+    """A buffer could not be allocated; the message gives its size in bytes."""

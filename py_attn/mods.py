@@ -1,14 +1,14 @@
-"""score_mod and mask_mod: Python functions of a score's place, traced once into WGSL.
+"""score_mod and mask_mod: Python functions of one score and its indices, traced once into WGSL.
 
-The idea is FlexAttention's (Dong et al., arXiv 2412.05496): attention's variants differ in a line of
+The idea is FlexAttention's (Dong et al., arXiv 2412.05496): many variants of attention differ in one line of
 arithmetic on the score. A function such as ::
 
     def alibi(score, b, h, q_idx, kv_idx):
         return score - slopes[h] * pa.abs(q_idx - kv_idx)
 
-is called once with :class:`Traced` stand-ins; what it does to them is recorded and becomes a WGSL
-function inside every kernel. The functions of this module take traced values, numbers and numpy arrays
-alike, so the same Python also runs in the float64 reference.
+is called once with :class:`Traced` values. What it does to them is recorded and becomes a WGSL function in
+every kernel. The functions of this module accept traced values, numbers and numpy arrays, so the same Python
+also runs in the float64 reference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 class Traced:
     """A value that is not known until the kernel runs: recorded, not computed.
 
-    ``kind`` is "f32", "i32" or "bool", ``op`` how it comes out of ``args``.
+    ``kind`` is "f32", "i32" or "bool"; the value is the result of the operation ``op`` on ``args``.
     """
 
     __slots__ = ("args", "kind", "op")
@@ -117,9 +117,9 @@ class Traced:
     __hash__ = object.__hash__
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> Traced:
-        # Where numpy's functions and numbers meet a traced value they mean the same as ours.
+        # numpy's functions and numbers, combined with a traced value, mean the same as ours.
         if method != "__call__" or ufunc.__name__ not in _UFUNCS:
-            raise TypeError(f"score_mod: numpy's {ufunc.__name__} cannot be traced; there are {_KNOWN}")
+            raise TypeError(f"score_mod: numpy's {ufunc.__name__} cannot be traced; use {_KNOWN}")
         return _UFUNCS[ufunc.__name__](*inputs)
 
     def __and__(self, other: Any) -> Traced:
@@ -147,13 +147,13 @@ class Traced:
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            "score_mod: a traced value has no truth yet, so `if`, `and`, `or`, `not` and chained comparisons "
-            "cannot use it; write pa.where(condition, a, b), and & | ~ between conditions"
+            "score_mod: a traced value is neither true nor false yet, so `if`, `and`, `or`, `not` and "
+            "chained comparisons cannot use it; write pa.where(condition, a, b), and & | ~ between conditions"
         )
 
     def __float__(self) -> NoReturn:
         raise TypeError(
-            "score_mod: a traced value is no number yet; instead of the math module's functions there are "
+            "score_mod: a traced value is not a number yet; instead of the math module's functions use "
             f"{_KNOWN}"
         )
 
@@ -179,7 +179,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def exp(x: Any) -> Any:
-    """E to the power of ``x``."""
+    """The exponential function of ``x``."""
     return _call("exp", np.exp, x)
 
 
@@ -214,7 +214,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def gather(tensor: Tensor, index: tuple[Any, ...]) -> Traced:
-    """``tensor[index]`` with traced integers; indices past an edge take the edge's element.
+    """``tensor[index]`` with traced integers; an index out of bounds reads the nearest element.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def _any_traced(*values: Any) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """What a number or traced value is: "bool", "i32" or "f32"."""
+    """The kind of a number or traced value: "bool", "i32" or "f32"."""
     if isinstance(value, Traced):
         return value.kind
     if isinstance(value, (bool, np.bool_)):
@@ -257,7 +257,7 @@ def kind_of(value: Any) -> str:
 
 
 def as_kind(value: Any, kind: str, *, exact: bool = False) -> Traced:
-    """``value`` as a traced value of ``kind``, converted where that is meant."""
+    """``value`` as a traced value of ``kind``, converted where that loses nothing and ``exact`` is false."""
     have = kind_of(value)
     traced = value if isinstance(value, Traced) else constant(value, have)
     if have == kind:
@@ -273,11 +273,11 @@ def as_kind(value: Any, kind: str, *, exact: bool = False) -> Traced:
 def constant(value: Any, kind: str) -> Traced:
     """A number of ``kind`` as a traced value."""
     if kind == "f32" and math.isnan(value):
-        raise ValueError("score_mod: NaN is no score")
+        raise ValueError("score_mod: expected numbers, got the constant NaN")
     if kind == "f32" and math.isfinite(value) and abs(value) > _LARGEST:
-        raise ValueError(f"score_mod: float32 cannot hold {value:g}; use numpy.inf for what is out of reach")
+        raise ValueError(f"score_mod: float32 cannot hold {value:g}; use numpy.inf or -numpy.inf instead")
     if kind == "i32" and not -(2**31) < value < 2**31:
-        raise ValueError(f"score_mod: integers are 32 bits wide, got {value}")
+        raise ValueError(f"score_mod: expected integers of at most 32 bits, got {value}")
     return Traced("constant", kind, float(value) if kind == "f32" else value)
 
 

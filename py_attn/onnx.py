@@ -1,7 +1,7 @@
 """ONNX's operator Attention, opsets 23, 24 and 25, and its preview FlexAttention, as in onnx 1.23.
 
-https://onnx.ai/onnx/operators/onnx__Attention.html. That release put the softcap before the mask and the
-causal diagonal behind the cached keys in all three opsets; what is new in 25 are the window attributes.
+https://onnx.ai/onnx/operators/onnx__Attention.html. In all three opsets, that release applies the softcap
+before the mask and lets the causal diagonal begin after the cached keys. Opset 25 adds the window attributes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def attention(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The operator Attention: inputs in its order, its attributes as keywords.
 
-    Query i stands at key i, behind the cached keys with ``past_key``, and at the end of the valid keys
-    with ``nonpad_kv_seqlen``. Storage may be float32, float16 or bfloat16 (float64 becomes float32);
-    all arithmetic is float32.
+    Query i has position i among the keys; with ``past_key`` positions begin after the cached keys, and with
+    ``nonpad_kv_seqlen`` the queries are the last of the valid keys. Storage may be float32, float16 or
+    bfloat16 (float64 becomes float32); all arithmetic is float32.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def attention(
         of Hkv.
     attn_mask : Tensor or array_like, optional
         Booleans (True = may attend) or floats (added to the scores), of any shape that broadcasts to
-        [B, Hq, Sq, T], T = P + Skv. What is missing at the end of its last axis counts as hidden, also
-        where that axis has length 1.
+        [B, Hq, Sq, T], T = P + Skv. A last axis shorter than T hides the keys that it lacks, also where it
+        has length 1.
     past_key, past_value : Tensor or array_like, optional
         [B, Hkv, P, D] and [B, Hkv, P, Dv], which K and V continue.
     nonpad_kv_seqlen : Tensor or array_like of int, optional
@@ -68,11 +68,10 @@ def attention(
     q_num_heads, kv_num_heads : int
         Hq and Hkv, for 3-D inputs and only for them.
     softmax_precision : int
-        1 (float), 10 (float16), 11 (double) or 16 (bfloat16). Softmax is float32 whatever is asked for.
+        1 (float), 10 (float16), 11 (double) or 16 (bfloat16). Softmax is computed in float32 in any case.
     qk_matmul_output_mode : int
         0 (scaled scores), 1 (after the softcap), 2 (after the mask as well, -inf where hidden) or 3
-        (probabilities). Given, the fourth output is computed; it is the only one that takes memory
-        with Sq·T.
+        (probabilities). The fourth output is computed only where this is given; its memory grows with Sq·T.
 
     Returns
     -------
@@ -127,10 +126,10 @@ def attention(
         "kv_lengths": lengths,
         "query_offset": call.past if lengths is None else None,
     }
-    # Nobody sees the keys behind the mask's end.
+    # No query sees the keys after the end of the mask.
     seen_k, seen_v = k[:, :, : call.seen], v[:, :, : call.seen]
     if call.flat:
-        # The result then lies as [B, Sq, Hq, Dv], whose last two axes are one wherever Dv is a multiple of 4.
+        # In memory the result is [B, Sq, Hq, Dv]; its last two axes merge into one if Dv is a multiple of 4.
         y, lse = fused_attention(
             _swap(q), _swap(seen_k), _swap(seen_v), layout="BSHD", return_lse=True, **keywords
         )
@@ -151,7 +150,7 @@ def attention(
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    """The operator's attributes; what is None was not given and has no default that is a number."""
+    """The operator's attributes; None stands for those that were not given and have no default."""
 
     is_causal: int = 0
     kv_num_heads: int | None = None
@@ -184,7 +183,7 @@ def _attributes(given: dict[str, Any]) -> _Attributes:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Sizes of one call: ``past`` of the ``total`` keys are cached; a short mask ends after ``seen``."""
+    """Sizes of one call: ``past`` of the ``total`` keys are cached; the mask covers the first ``seen``."""
 
     flat: bool
     heads: int
@@ -214,7 +213,7 @@ def _check(
 
     past = _check_past(past_key, past_value, k, v)
     if past_key is not None and lengths is not None:
-        raise ValueError("nonpad_kv_seqlen: is for a cache given as K and V, not together with past_key")
+        raise ValueError("nonpad_kv_seqlen: expected None with past_key; it is for a whole cache as K and V")
     total = seen = past + k[2]
     if attn_mask is not None:
         mask_shape = shape_of("attn_mask", attn_mask)
@@ -227,7 +226,7 @@ def _check(
         check_mask_shape(mask_shape, (q[0], q[1], q[2], seen), "attn_mask")
     if lengths is not None:
         check_lengths(lengths, q[0], seen, "nonpad_kv_seqlen")
-    # The numbers among the attributes and the head sizes, before anything is dispatched.
+    # Checks scale, softcap and the head sizes before anything is dispatched.
     resolve(q, k, v, scale=node.scale, softcap=node.softcap)
     return _Call(rank == 3, q[1], k[1], past, total, seen)
 
@@ -239,11 +238,11 @@ def _head_shapes(node: _Attributes, shapes: dict[str, tuple[int, ...]]) -> list[
         heads, shape = getattr(node, attribute), shapes[name]
         if len(shape) == 4:
             if heads is not None:
-                raise ValueError(f"{attribute}: is for 3-D inputs only, {name} is {list(shape)}")
+                raise ValueError(f"{attribute}: expected None unless inputs are 3-D, {name} is {list(shape)}")
             found.append(shape)
             continue
         if heads is None:
-            raise ValueError(f"{attribute}: is needed with 3-D inputs, {name} is {list(shape)}")
+            raise ValueError(f"{attribute}: expected a number with 3-D inputs, {name} is {list(shape)}")
         if shape[2] % check_positive(attribute, heads):
             raise ValueError(f"{attribute}: expected a divisor of {name}'s {shape[2]} columns, got {heads}")
         found.append((shape[0], heads, shape[1], shape[2] // heads))
@@ -253,7 +252,8 @@ def _head_shapes(node: _Attributes, shapes: dict[str, tuple[int, ...]]) -> list[
 def _check_past(past_key: Any, past_value: Any, k: tuple[int, ...], v: tuple[int, ...]) -> int:
     """The number of cached keys."""
     if (past_key is None) != (past_value is None):
-        raise ValueError(f"{'past_key' if past_key is None else 'past_value'}: expected both or neither")
+        missing, given = ("past_key", "past_value") if past_key is None else ("past_value", "past_key")
+        raise ValueError(f"{missing}: expected an array, as {given} is given; got None")
     if past_key is None:
         return 0
     key_shape, value_shape = shape_of("past_key", past_key), shape_of("past_value", past_value)

@@ -46,16 +46,16 @@ def flex_attention(
     scale : float, optional
         1/√D unless given.
     score_mod, prob_mod : GraphProto, bytes or callable, optional
-        What the scores and the probabilities go through: a graph of elementwise operators with one input
-        and one output (also as protobuf bytes), or a function of (score, b, h, q_idx, kv_idx) as in
-        :func:`py_attn.attention`. With a ``prob_mod`` each row is walked twice, by the naive variant.
+        What is applied to the scores and to the probabilities: a graph of elementwise operators with one
+        input and one output (also as protobuf bytes), or a function of (score, b, h, q_idx, kv_idx) as in
+        :func:`py_attn.attention`. With a ``prob_mod`` the naive variant goes over the keys of a row twice.
     softmax_precision : int, optional
-        1 (float), 10 (float16), 11 (double) or 16 (bfloat16). Softmax is float32 whatever is asked for.
+        1 (float), 10 (float16), 11 (double) or 16 (bfloat16). Softmax is computed in float32 in any case.
 
     Returns
     -------
     Tensor
-        [B, Hq, Sq, Dv] in Q's dtype. A row whose scores are all -inf is zero (by ONNX's formula NaN).
+        [B, Hq, Sq, Dv] in Q's dtype. A row whose scores are all -inf is zero (ONNX's formula gives NaN).
 
     Raises
     ------
@@ -109,16 +109,16 @@ def reference_flex_attention(
 def _function(
     name: str, mod: Any, shape: tuple[int, int, int, int], table: Callable[[npt.NDArray[Any]], Any]
 ) -> Callable[..., Any] | None:
-    """A mod as a function of one element and its place."""
+    """A mod as a function of one element and its indices."""
     if mod is None or callable(mod):
         return mod  # type: ignore[no-any-return]
     return graph_function(name, read_graph(name, mod), shape, table)
 
 
 def _narrow(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A constant as it lies on the GPU."""
+    """A constant in the dtype that it has on the GPU."""
     if array.dtype.kind == "i":
         if np.abs(array.astype(np.float64)).max() >= 2**31:
-            raise ValueError("expected constants that an int32 holds")
+            raise ValueError("expected constants that fit into int32")
         return array.astype(np.int32)
     return array.astype(np.float32) if array.dtype.kind == "f" else array

@@ -1,9 +1,9 @@
 """ONNX graphs of elementwise operators as functions of one element, to be traced into a kernel.
 
-FlexAttention's ``score_mod`` and ``prob_mod`` are such graphs: a tensor of scores goes in, one of the same
-shape comes out. Here each value of the graph is an :class:`Array`, which knows its shape and how to give
-the element at some indices; the indices may be traced values, numbers or numpy arrays. The graph comes as
-protobuf bytes or as an object of the ``onnx`` package, which is not needed.
+FlexAttention's ``score_mod`` and ``prob_mod`` are such graphs: their input is a tensor of scores, and their
+output has the same shape. Here each value of the graph is an :class:`Array`, which knows its shape and how to
+compute the element at given indices. The indices may be traced values, numbers or numpy arrays. A graph is
+given as protobuf bytes or as an object of the ``onnx`` package, which need not be installed.
 """
 
 from __future__ import annotations
@@ -46,27 +46,28 @@ def graph_function(
     graph : GraphProto or bytes
     shape : tuple of int
     table : callable
-        Makes of a constant array what traced indices look up: ``device.tensor`` or, for the reference,
-        nothing.
+        Turns a constant array into one that traced indices can read: ``device.tensor``, or for the reference
+        a function that returns the array itself.
 
     Raises
     ------
     TypeError, ValueError
-        When it is no graph of one input and output, or has an operator that is not elementwise or not known.
+        When it is not a graph with one input and one output, or has an operator that is not elementwise or
+        not supported.
     """
     read = graph if isinstance(graph, Graph) else read_graph(name, graph)
     tables: dict[int, Any] = {}
 
     def looked_up(array: npt.NDArray[Any]) -> Any:
-        # One upload for however many places look it up; the graph keeps the array alive.
+        # An array is uploaded once, however many operators read it; the graph keeps it alive.
         if id(array) not in tables:
             tables[id(array)] = (array, table(array))
         return tables[id(array)][1]
 
-    def function(element: Any, *place: Any) -> Any:
+    def function(element: Any, *position: Any) -> Any:
         def score_at(index: Sequence[Any]) -> Any:
-            if any(i is not p and n != 1 for i, p, n in zip(index, place, shape, strict=True)):
-                raise ValueError("expected a graph that treats every element by itself")
+            if any(i is not p and n != 1 for i, p, n in zip(index, position, shape, strict=True)):
+                raise ValueError("expected a graph that computes every element from that element alone")
             return element
 
         values = {key: _constant_array(array, looked_up) for key, array in read.constants.items()}
@@ -74,7 +75,7 @@ def graph_function(
         for node in read.nodes:
             if node.op not in _OPERATORS:
                 known = ", ".join(sorted(_OPERATORS))
-                raise ValueError(f"{name}: the operator {node.op} cannot be traced; there are {known}")
+                raise ValueError(f"{name}: the operator {node.op} cannot be traced; supported are {known}")
             missing = [i for i in node.inputs if i and i not in values]
             if missing:
                 raise ValueError(f"{name}: {node.op} takes {missing[0]!r}, which the graph does not define")
@@ -90,7 +91,7 @@ def graph_function(
         if len(wide) > 4 or any(n not in (1, m) for n, m in zip(wide, shape, strict=True)):
             raise ValueError(f"{name}: expected an output of shape {list(shape)}, got {list(result.shape)}")
         try:
-            return _element(result, place)
+            return _element(result, position)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
 
@@ -98,7 +99,7 @@ def graph_function(
 
 
 def _element(array: Array, index: Sequence[Any]) -> Any:
-    """The element that broadcasting puts at ``index``."""
+    """The element at ``index`` after broadcasting."""
     own = index[len(index) - len(array.shape) :]
     return array.at([0 if n == 1 else i for n, i in zip(array.shape, own, strict=True)])
 
@@ -120,7 +121,7 @@ def _elementwise(function: Callable[..., Any]) -> Callable[[Node, list[Array], T
     def make(_: Node, inputs: list[Array], table: Table) -> Array:
         shape = np.broadcast_shapes(*(x.shape for x in inputs))
         if all(x.known is not None and x.known.size <= 4 for x in inputs):
-            # Shapes and other small numbers are worked out at once.
+            # Shapes and other small constants are computed at once.
             return _constant_array(np.asarray(function(*(x.known for x in inputs))), table)
         return Array(shape, lambda index: function(*(_element(x, index) for x in inputs)))
 
@@ -162,7 +163,7 @@ def _cast(node: Node, inputs: list[Array], table: Table) -> Array:
 
 def _mod(node: Node, inputs: list[Array], table: Table) -> Array:
     if node.attributes.get("fmod"):
-        raise ValueError("fmod=1 cannot be traced; there is the remainder with the divisor's sign")
+        raise ValueError("fmod=1 cannot be traced; expected fmod=0, the remainder with the divisor's sign")
     return _elementwise(lambda a, b: a % b)(node, inputs, table)
 
 
@@ -185,7 +186,7 @@ def _extreme(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 def _known(array: Array, what: str) -> npt.NDArray[Any]:
     if array.known is None:
-        raise ValueError(f"expected {what} that is constant")
+        raise ValueError(f"expected {what} to be constant")
     return array.known
 
 
@@ -195,7 +196,7 @@ def _shape(node: Node, inputs: list[Array], table: Table) -> Array:
 
 
 def _gather(node: Node, inputs: list[Array], table: Table) -> Array:
-    """Constants are picked at once; else an axis is looked up by the other input's elements."""
+    """Elements along an axis, picked by the other input; computed at once where both are constant."""
     data, indices = inputs
     axis = node.attributes.get("axis", 0) % max(1, len(data.shape))
     if data.known is not None and indices.known is not None:
@@ -225,7 +226,9 @@ def _reshape(_: Node, inputs: list[Array], table: Table) -> Array:
     size, given = math.prod(data.shape), math.prod(n for n in asked if n != -1)
     shape = tuple(size // max(1, given) if n == -1 else n for n in asked)
     if math.prod(shape) != size:
-        raise ValueError(f"{list(data.shape)} does not fill {list(shape)}")
+        raise ValueError(
+            f"expected a shape with the {size} elements of {list(data.shape)}, got {list(shape)}"
+        )
     return _relaid(data, shape)
 
 

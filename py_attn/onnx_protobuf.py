@@ -1,4 +1,4 @@
-"""A reader of ONNX's GraphProto, so that graphs can be taken without the onnx package.
+"""A reader of ONNX's GraphProto, so that graphs can be read without the onnx package.
 
 https://protobuf.dev/programming-guides/encoding/ says how messages are written,
 https://github.com/onnx/onnx/blob/main/onnx/onnx.proto what the fields' numbers are.
@@ -86,7 +86,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
                 raise IndexError(f"wire type {kind} at byte {at}")
             size, at = _varint(data, at)
         if at + size > len(data):
-            raise IndexError("it ends too early")
+            raise IndexError("unexpected end")
         yield key >> 3, data[at : at + size]
         at += size
 
@@ -168,7 +168,7 @@ def _tensor(data: bytes) -> tuple[str, npt.NDArray[Any]]:
         elif number in (5, 7):
             values += _ints(value)
     if kind not in _DTYPES:
-        raise TypeError(f"tensor {name!r} has data type {kind}, there are {sorted(_DTYPES)}")
+        raise TypeError(f"tensor {name!r} has data type {kind}, expected one of {sorted(_DTYPES)}")
     dtype = np.dtype(_DTYPES[kind])
     if raw:
         array = np.frombuffer(raw, dtype)

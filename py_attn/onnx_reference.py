@@ -36,7 +36,7 @@ def attention(
 ) -> tuple[Array, Array | None, Array | None, Array | None]:
     """The operator in ``compute_dtype``; arguments and results as in :func:`py_attn.onnx.attention`.
 
-    Nothing is checked, and ``softmax_precision`` changes nothing: every step has ``compute_dtype``.
+    Arguments are not checked, and ``softmax_precision`` has no effect: every step is in ``compute_dtype``.
     """
     flat = np.ndim(Q) == 3
     q, k, v = (np.asarray(x).astype(compute_dtype) for x in (Q, K, V))
@@ -104,7 +104,7 @@ def flex_attention(
 
 
 def _bias(attn_mask: npt.ArrayLike | None, keys: int, dtype: np.dtype[Any]) -> Array:
-    """What a mask adds to the scores, -inf behind its end."""
+    """What a mask adds to the scores; -inf for keys after its end."""
     if attn_mask is None:
         return np.zeros(1, dtype)
     mask = np.asarray(attn_mask)

@@ -1,7 +1,7 @@
-"""The float64 oracle: every public operation in plain numpy, as the formula is written.
+"""The float64 reference: every public operation in plain numpy, as the formula is written.
 
-``compute_dtype=numpy.float32`` runs the same lines in single precision. That is the yardstick of
-the tests: a kernel may be at most twice as far from float64 as plain numpy of its own precision.
+``compute_dtype=numpy.float32`` runs the same lines in single precision. Tests derive their bound from it: the
+error of a kernel, compared with float64, may be at most twice that of plain numpy in the kernel's precision.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def attention(
     query, key, value : array_like
         [B, Hq, Sq, D], [B, Hkv, Sk, D], [B, Hkv, Sk, Dv] (or "BSHD").
     score_mod, mask_mod : callable, optional
-        As in :func:`py_attn.attention`, but called with whole arrays and closing over numpy arrays.
+        As in :func:`py_attn.attention`, but called with whole arrays, and reading numpy arrays.
     compute_dtype
-        Precision of every step, ``float64`` unless told otherwise.
+        Precision of every step, ``float64`` by default.
 
     Returns
     -------
@@ -100,9 +100,9 @@ def attention_weights(
     sinks: npt.ArrayLike | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` weighs the values with.
+    """The probabilities [B, Hq, Sq, Sk] that :func:`attention` multiplies the values with.
 
-    With ``value`` and ``grad_out`` each comes times the gradient with respect to it, grad_out · valueᵀ.
+    With ``value`` and ``grad_out`` each is multiplied by the gradient with respect to it, grad_out · valueᵀ.
     """
     swap = check_layout(layout) == "BSHD"
     q, k = (_to_bhsd(x, swap, compute_dtype) for x in (query, key))
@@ -146,10 +146,10 @@ def attention_backward(
     lse: npt.ArrayLike | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, ...]:
-    """Gradients of :func:`attention` by query, key, value and, where there are any, sinks; the chain rule.
+    """Gradients of :func:`attention` with respect to query, key, value and, where there are any, sinks.
 
     With the forward pass's ``out`` and ``lse`` the probabilities are recomputed from them, as kernels do;
-    in single precision that is the yardstick for kernels.
+    in single precision, tests derive the kernels' bound from that.
     """
     swap = check_layout(layout) == "BSHD"
     d_out, q, k, v = (_to_bhsd(x, swap, compute_dtype) for x in (grad_out, query, key, value))
@@ -199,7 +199,7 @@ def attention_backward(
         d_query, d_key, d_value = (x.swapaxes(1, 2) for x in (d_query, d_key, d_value))
     if row_sinks is None:
         return d_query, d_key, d_value
-    # What a key with the sink's score would get.
+    # The probability of a key whose score is the sink.
     with_sink = np.concatenate([s, np.broadcast_to(row_sinks, (*s.shape[:-1], 1)).astype(s.dtype)], axis=-1)
     share = softmax(with_sink)[0][..., -1]
     return d_query, d_key, d_value, -(share * delta).sum(axis=(0, 2))
@@ -215,7 +215,7 @@ def varlen_attention(
     return_lse: bool = False,
     **keywords: Any,
 ) -> Any:
-    """:func:`attention` of each packed sequence by itself; [total, H, D], LSE [H, total]."""
+    """:func:`attention` of each packed sequence separately; [total, H, D], LSE [H, total]."""
     q, k, v = (np.asarray(x) for x in (query, key, value))
     outs, lses = [], []
     for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k):
@@ -275,7 +275,7 @@ def scaled_dot_product_attention(
     *,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """PyTorch's function as its documentation spells it out, with any number of leading axes; no dropout."""
+    """PyTorch's function as its documentation defines it, with any number of leading axes; no dropout."""
     q, k, v = (np.asarray(x).astype(compute_dtype) for x in (query, key, value))
     if enable_gqa:
         group = q.shape[-3] // k.shape[-3]
@@ -309,8 +309,8 @@ def decode_attention(
 ) -> Any:
     """Attention of the last S positions over all ``keys`` and ``values`` ever appended.
 
-    Of these a cache of ``capacity`` still holds the newest and its first ``sink_tokens``, which are
-    within every window.
+    A cache of ``capacity`` still holds the newest of these and the first ``sink_tokens``, which are within
+    every window.
     """
     total, queries = np.shape(keys)[2], np.shape(query)[2]
     key, position = np.arange(total), np.arange(queries)[:, None] + total - queries
@@ -322,7 +322,7 @@ def decode_attention(
     if right is not None:
         seen = seen & (key <= position + right)
 
-    # Here queries count from the first append, in attention from 0.
+    # The mods of a decode count queries from the first append, those of attention from 0.
     def placed(mod: Callable[..., Any]) -> Any:
         return lambda *at: mod(*at[:-2], at[-2] + total - queries, at[-1])
 
@@ -404,10 +404,9 @@ def scores(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
 ) -> Array:
-    """Scaled, capped, modified and masked scores [B, Hq, Sq, Sk]; what may not be seen is -inf.
+    """Scaled, capped, modified and masked scores [B, Hq, Sq, Sk]; hidden ones are -inf.
 
-    ``score_mod`` and ``mask_mod`` are called with whole arrays; what they look things up in must be
-    numpy arrays here.
+    ``score_mod`` and ``mask_mod`` are called with whole arrays; the arrays that they read must be numpy's.
     """
     s = capped_scores(query, key, problem)
     hidden = ~visible(problem, kv_lengths)[:, None]

@@ -1,4 +1,4 @@
-"""PyTorch's ``scaled_dot_product_attention``, so that a call can be pasted.
+"""PyTorch's ``scaled_dot_product_attention``, so that PyTorch calls work unchanged.
 
 https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
@@ -36,11 +36,11 @@ def scaled_dot_product_attention(
     Parameters
     ----------
     query : Tensor or array_like
-        [N, …, Hq, L, E]; also without the axes before [L, E].
+        [N, …, Hq, L, E]; the axes before [L, E] may be left out.
     key, value : Tensor or array_like
         [N, …, H, S, E] and [N, …, H, S, Ev], with as many axes as query.
     attn_mask : Tensor or array_like, optional
-        Booleans (True = takes part) or floats (added to the scores), of any shape that broadcasts to
+        Booleans (True = may attend) or floats (added to the scores), of any shape that broadcasts to
         [N, …, Hq, L, S].
     dropout_p : float
         Only 0.
@@ -70,7 +70,7 @@ def scaled_dot_product_attention(
     (32, 32, 16, 64)
     """
     if check_real("dropout_p", dropout_p) != 0:
-        raise ValueError(f"dropout_p: expected 0, as this computes no dropout, got {dropout_p}")
+        raise ValueError(f"dropout_p: expected 0, as dropout is not supported, got {dropout_p}")
     if attn_mask is not None and is_causal:
         raise ValueError("attn_mask: expected None with is_causal=True; give one of the two")
     shapes = {name: shape_of(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
@@ -119,7 +119,7 @@ def _merged(x: Tensor, shape: Shape) -> Tensor:
 
 
 def _merged_mask(mask: Any, lead: Shape, device: Device) -> Tensor:
-    """The mask with its axes before the heads merged, which writes out those along which it repeats."""
+    """The mask with its axes before the heads merged into one, broadcast beforehand where they differ."""
     tensor = as_tensor("attn_mask", mask, device)
     own = tensor.shape[:-3]
     if len(lead) < 2 or not own:

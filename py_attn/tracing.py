@@ -1,4 +1,4 @@
-"""score_mod and mask_mod traced into WGSL, with derivatives; what they may do is in :mod:`py_attn.mods`."""
+"""score_mod and mask_mod traced into WGSL, with derivatives; :mod:`py_attn.mods` says what they may do."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _LOGIC = {"and": "&", "or": "|", "xor": "!="}
 _BITS = {"and": "&", "or": "|", "xor": "^"}
-# Those that lib/mods.wgsl defines, so that NaN stays NaN.
+# Functions that lib/mods.wgsl defines anew, so that NaN stays NaN.
 _NAN_KEEPING = ("exp", "log", "sqrt", "pow", "min", "max")
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 
 
 def trace_score_mod(function: object, tensors: list[Tensor], *, gradient: bool = False) -> str:
-    """WGSL of ``score_mod(score, b, h, q_idx, kv_idx)``, and of its derivative where asked for.
+    """WGSL of ``score_mod(score, b, h, q_idx, kv_idx)`` and, with ``gradient``, of its derivative.
 
     Parameters
     ----------
     function : callable
     tensors : list of Tensor
-        The tensors captured so far; those this function looks things up in are appended.
+        The tensors captured so far; those that this function reads are appended.
     gradient : bool
         Also define ``score_mod_slope``, the derivative with respect to the score.
 
@@ -45,7 +45,7 @@ def trace_score_mod(function: object, tensors: list[Tensor], *, gradient: bool =
 
 
 def trace_prob_mod(function: object, tensors: list[Tensor]) -> str:
-    """WGSL of ``prob_mod(prob, b, h, q_idx, kv_idx)``, which gives a probability's stand-in."""
+    """WGSL of ``prob_mod(prob, b, h, q_idx, kv_idx)``, which returns what replaces a probability."""
     result = as_kind(_run("prob_mod", function, Traced("name", "f32", "prob")), "f32")
     return _function("prob_mod", "prob: f32, ", "f32", result, tensors)
 
@@ -65,13 +65,13 @@ def _run(name: str, function: object, *first: Traced) -> Any:
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        form = ", ".join([*(value.args[0] for value in first), *_INDICES])
-        raise TypeError(f"{name}: expected a function of ({form}): {error}") from None
+        expected = ", ".join([*(value.args[0] for value in first), *_INDICES])
+        raise TypeError(f"{name}: expected a function of ({expected}): {error}") from None
     try:
         result = function(*arguments)
     except IndexError as error:
         raise TypeError(
-            f"{name}: {error}; if this is a numpy array looked up by a traced value, upload it first: "
+            f"{name}: {error}; if this is a numpy array indexed by a traced value, upload it first: "
             "table = device.tensor(array)"
         ) from None
     if result is None:
@@ -112,7 +112,7 @@ def _literal(node: Traced) -> str:
     if node.kind == "i32":
         return f"i32({value})"
     if math.isinf(value):
-        # WGSL has no literal for infinity and refuses to compute one ahead.
+        # WGSL has no literal for infinity and rejects constant expressions that overflow.
         return "params.empty_lse" if value < 0 else "(-params.empty_lse)"
     return f"f32({float(np.float32(value))!r})"
 
@@ -192,7 +192,7 @@ def _derive(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
     if op == "abs":
         return _times(da, where(a < 0.0, -1.0, where(a > 0.0, 1.0, 0.0)))
     if op in ("min", "max"):
-        # Where the two are equal half goes to each, as in PyTorch.
+        # Where the two are equal each gets half the gradient, as in PyTorch.
         first = compare("lt" if op == "min" else "gt", a, b)
         return _select(
             first, da, _select(compare("eq", a, b), _times(_plus(da, db), constant(0.5, "f32")), db)
@@ -202,7 +202,7 @@ def _derive(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
         return from_base if _is_constant(db, 0.0) else _plus(from_base, _times(db, node * log(a)))
     if op == "mod":
         return _plus(da, _times(db, -1.0 * Traced("floordiv", "f32", a, b)))
-    return zero  # floordiv is flat
+    return zero  # the derivative of floordiv is zero
 
 
 def _is_constant(node: Traced, value: float) -> bool:

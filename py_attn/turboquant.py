@@ -1,9 +1,9 @@
-"""TurboQuant (Zandieh et al., arXiv 2504.19874): vectors in 1 to 4 bits a number, near the optimum.
+"""TurboQuant (Zandieh et al., arXiv 2504.19874): vectors in 1 to 4 bits for each number, near the optimum.
 
-A vector is rotated by a fixed random orthogonal matrix, after which its coordinates are all alike
-whatever it was, and each coordinate takes the nearest level of a codebook made for that distribution.
-Nothing is learned from data. A :class:`py_attn.KVCache` of dtype "turboquant4" keeps its keys and
-values so; docs/turboquant.md has the measurements.
+A vector is rotated by a fixed random orthogonal matrix. Whatever the vector was, its coordinates then have
+nearly the same distribution, and each is rounded to the nearest level of a codebook made for it. Nothing is
+learned from data. A :class:`py_attn.KVCache` of dtype "turboquant4" stores its keys and values in this way;
+docs/turboquant.md has the measurements.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["Packed", "dequantize", "quantize"]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Vectors as :func:`quantize` leaves them.
+    """Vectors that :func:`quantize` has quantised.
 
     Attributes
     ----------
     words : Tensor
-        uint32 [..., words a vector]: its scale (the bits of a float32), then its codes, low bits first.
+        uint32 [..., words per vector]: its scale (the bits of a float32), then its codes, low bits first.
     shape : tuple of int
-        Of what was quantised.
+        The shape of the numbers that were quantised.
     bits : int
         Bits for each number.
     qjl : bool
@@ -64,20 +64,21 @@ def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
     bits : int
         1 to 4.
     qjl : bool
-        Spend one of at least two bits on the sign of what the others leave over (QJL, arXiv 2406.03482).
-        Inner products are then right on average, but each is further off, and so is the vector:
-        attention does not gain by it.
+        Use one of at least two bits for the sign of the residual of the others (QJL, arXiv 2406.03482). Inner
+        products are then right on average, but the error of each is larger, and so is that of the vector;
+        attention does not gain from it.
 
     Returns
     -------
     Packed
-        A vector of zeros stays one. A vector of a Tensor that holds NaN or an infinity comes back as NaN
-        in all its numbers; no other vector is touched by it.
+        A vector of zeros stays zero. A vector of a Tensor with NaN or an infinity comes back as NaN in all
+        its numbers; no other vector is affected.
 
     Raises
     ------
     ValueError, TypeError
-        For another width or length, no floats, or an array that holds NaN or an infinity.
+        For other bits, for vectors of another length, for numbers that are no floats, or for an array that
+        holds NaN or an infinity.
     """
     form_bits = kernels.check_bits(bits, qjl)
     shape = shape_of("x", x)
@@ -98,17 +99,17 @@ def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
 
 
 def dequantize(packed: Packed) -> Tensor:
-    """The vectors that ``packed`` stands for.
+    """The vectors that :func:`quantize` approximated by ``packed``.
 
     Returns
     -------
     Tensor
-        float32, the shape of what was quantised.
+        float32, in the shape of the quantised numbers.
 
     Raises
     ------
     TypeError, ValueError
-        When it is nothing that :func:`quantize` gave, or its tensor was destroyed.
+        When it is not a result of :func:`quantize`, or its tensor was destroyed.
     """
     if not isinstance(packed, Packed):
         raise TypeError(f"packed: expected what quantize returns, got {type(packed).__name__}")
@@ -122,7 +123,7 @@ def dequantize(packed: Packed) -> Tensor:
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
-    """The tensor seen as [B, H, S, D]; more axes than that are copied where they do not merge."""
+    """The tensor seen as [B, H, S, D]; one with more axes is copied if they cannot be merged."""
     if tensor.ndim <= 4:
         view: Tensor = tensor[(None,) * (4 - tensor.ndim)]
         return view

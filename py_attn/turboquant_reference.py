@@ -144,7 +144,7 @@ def _or_one(x: Array) -> Array:
 
 
 def dequantize(quantized: Codes, compute_dtype: npt.DTypeLike = np.float64) -> Array:
-    """The vectors that ``quantized`` stands for."""
+    """The vectors that :func:`quantize` approximated by ``quantized``."""
     codes, scales, bits, residual = quantized
     dtype = np.dtype(compute_dtype)
     y = _values(codes, codebook(bits, codes.shape[-1]).levels, bits, dtype) * scales[..., None].astype(dtype)

@@ -34,7 +34,7 @@ SILENCE_S = 600.0
 
 
 class ReportHandler(SiteHandler):
-    """The site, and a place to post lines to."""
+    """Serves the site, and receives the lines that the page posts."""
 
     def __init__(self, *args: object, lines: queue.Queue[str], **options: Any) -> None:
         self.lines = lines
@@ -52,7 +52,7 @@ class ReportHandler(SiteHandler):
 
 
 def collect(page: Page, lines: queue.Queue[str]) -> dict[str, dict[str, Any]]:
-    """Read lines until ``DONE``, telling of each; the last of each type."""
+    """Read lines until ``DONE`` and print a summary of each; returns the last of each type."""
     found: dict[str, dict[str, Any]] = {}
     heard = time.monotonic()
     while True:
@@ -60,8 +60,10 @@ def collect(page: Page, lines: queue.Queue[str]) -> dict[str, dict[str, Any]]:
             line = lines.get_nowait()
         except queue.Empty:
             if time.monotonic() - heard > SILENCE_S:
-                raise Failure(f"the benchmark page has said nothing for {SILENCE_S:.0f} s.") from None
-            page.wait_for_timeout(200)  # lets the page's own events through
+                raise Failure(
+                    f"the benchmark page has not reported anything for {SILENCE_S:.0f} s."
+                ) from None
+            page.wait_for_timeout(200)  # Playwright handles the page's events meanwhile
             continue
         heard = time.monotonic()
         if line == "DONE":
@@ -76,7 +78,7 @@ def collect(page: Page, lines: queue.Queue[str]) -> dict[str, dict[str, Any]]:
 
 
 def remark(content: dict[str, Any]) -> str:
-    """What to print about a line while the run goes on; "" for nothing."""
+    """What to print about a line during the run; "" for nothing."""
     if "peer" in content:
         wall = content.get("wall")
         outcome = f"{wall['row_us']:,.0f} µs wall" if wall else content.get("unavailable", "")
@@ -92,7 +94,7 @@ def remark(content: dict[str, Any]) -> str:
 
 
 def run(site: Path, options: str = "") -> dict[str, dict[str, Any]]:
-    """Serve the site, open the page, give what it posted by type."""
+    """Serve the site and open the page; returns what it posted, by type."""
     lines: queue.Queue[str] = queue.Queue()
     with SiteServer((HOST, 0), partial(ReportHandler, directory=str(site), lines=lines)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -108,7 +110,7 @@ def run(site: Path, options: str = "") -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Run and write."""
+    """Run the benchmarks and write the results."""
     found = run(build(), "&".join(sys.argv[1:]))
     if "report" not in found:
         raise Failure(found.get("error", {}).get("message", "the page reported nothing"))

@@ -16,11 +16,11 @@ FOUND = CACHE / "browser.txt"
 SYSTEM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
-# Playwright brings a Node of its own, which needs a library (libatomic) that a bare Debian lacks; ours runs.
+# Playwright's own Node needs a library (libatomic) that a minimal Debian lacks, so the system's Node is used.
 if node := shutil.which("node"):
     os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", node)
 
-#: WebGPU on whatever there is (a software adapter too), exact timestamps, no traffic of the browser's own.
+#: WebGPU on any adapter (also a software one), exact timestamps, no network traffic of the browser's own.
 FLAGS = [
     "--no-sandbox",
     "--enable-unsafe-webgpu",
@@ -65,7 +65,7 @@ def _playwright_path() -> Path:
 
 
 def _starts(path: Path) -> bool:
-    """Whether the program is there with all its libraries."""
+    """Whether the program exists and has all its libraries."""
     if not path.is_file():
         return False
     if os.name == "nt":  # where --version opens a window
@@ -74,20 +74,20 @@ def _starts(path: Path) -> bool:
 
 
 def install_browser() -> None:
-    """Install Playwright's Chromium, or Debian's where that download is closed."""
-    say("no Chromium found, asking Playwright for one")
+    """Install Playwright's Chromium, or Debian's where that download is not possible."""
+    say("no Chromium found, installing Playwright's")
     command = [sys.executable, "-m", "playwright", "install", "chromium", "--no-shell"]
     installed = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if installed.returncode == 0 and find_browser():
         return
     reasons = [line for line in installed.stderr.splitlines() if "Error: " in line]
-    say(f"Playwright's Chromium is not to be had here ({reasons[0] if reasons else 'it does not start'})")
+    say(f"could not install Playwright's Chromium ({reasons[0] if reasons else 'it does not start'})")
     if can_apt_install():
         apt_install("chromium")
 
 
 def main() -> None:
-    """Make sure that there is a browser, and say which."""
+    """Make sure that there is a browser, and print which."""
     browser = find_browser()
     if browser is None:
         install_browser()

@@ -1,7 +1,7 @@
 """Builds the static site into dist/: the page, Pyodide, the wheels, the weights and a manifest of them.
 
-Everything in it is addressed relatively, so that it works under any path of any static server, and nothing
-in it asks another host. Steps whose inputs have not changed are skipped.
+All addresses in it are relative, so it works under any path of any static server, and nothing in it sends
+requests to another host. Steps whose inputs have not changed are skipped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SAMPLE = ROOT / "web" / "public" / "sample" / "minilm.npz"
 
 
 def build_page() -> None:
-    """Bundle web/ with Vite into the cache, unless neither it nor its packages changed."""
+    """Bundle web/ with Vite into the cache, unless it and its packages are unchanged."""
     names = ("web/src", "web/public", "vite.config.js", "package-lock.json", "bench/shaders")
     inputs = [ROOT / name for name in names]
     inputs += [*sorted((ROOT / "web").glob("*.html")), *sorted((ROOT / "bench").glob("*.py"))]
@@ -75,7 +75,7 @@ def build_widget() -> None:
     if stamp.is_current() and (WIDGET_OUT / "bridge.js").is_file():
         return
     say("building the widget with Vite")
-    # The widget first: it empties the folder.
+    # The widget is built first, because its build empties the folder.
     for mode in ("widget", "bridge"):
         failure = f"Vite could not build the {mode}"
         call(["node", VITE, "build", "--mode", mode, "--logLevel", "warn"], failure)
@@ -85,7 +85,7 @@ def build_widget() -> None:
 def build_wheel() -> Path:
     """Build py_attn's wheel for the page, shaders included, unless nothing in it changed; return it.
 
-    It goes without the notebook widget's front end, which would be downloaded for nothing.
+    It does not contain the notebook widget's front end, which the page does not need.
     """
     names = ("py_attn", "shaders", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
     inputs = [ROOT / name for name in names]
@@ -122,7 +122,7 @@ def build_packs(wheels: list[Path]) -> dict[str, Path]:
 
 
 def collect(assets: list[Asset], wheel: Path) -> dict[str, Path]:
-    """Map every path of the site to the file that belongs there."""
+    """Map every path of the site to its file."""
     page = {
         path.relative_to(WEB_OUT).as_posix(): path
         for path in sorted(WEB_OUT.rglob("*"))
@@ -173,7 +173,7 @@ def _looks_same(source: Path, target: Path) -> bool:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Hard links save 90 MB of copying where source and target share a file system."""
+    """Link or copy a file: where source and target share a file system, hard links save copying 90 MB."""
     try:
         os.link(source, target)
     except OSError:
@@ -211,7 +211,7 @@ def build() -> Path:
 
 
 def main() -> None:
-    """Build and say how large the site is."""
+    """Build the site and print its size."""
     build()
     size = sum(path.stat().st_size for path in DIST.rglob("*") if path.is_file())
     say(f"dist/ is ready ({size / 1e6:.0f} MB): a static site for any server and any path")

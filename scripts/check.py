@@ -1,4 +1,4 @@
-"""All checks in order, as `npm test` runs them; stops at the first group that fails.
+"""Runs all checks in order, as `npm test` does; stops at the first group that fails.
 
 With names of groups as arguments, runs only those.
 """
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from scripts.build import build
 from scripts.common import CACHE, DIST, ROOT, VENV_PYTHON, Failure, call, run_main, say
 
-#: Text of the site's own files that may not name another host. Links for people are no requests;
-#: what is really asked for is watched in the end-to-end tests.
+#: Code in the site's own files that would send requests to another host. Links for people are allowed; the
+#: end-to-end tests check the requests that are really sent.
 FOREIGN = re.compile(rb"""(?:\bfrom|\bimport|src=|fetch\()\s*\(?["'`]https?://""")
 
 
@@ -72,11 +72,11 @@ def commit() -> str:
 
 
 def main() -> None:
-    """Run the groups and say what passed."""
+    """Run the groups and print which passed."""
     wanted = sys.argv[1:] or list(GROUPS)
     unknown = [name for name in wanted if name not in GROUPS]
     if unknown:
-        raise Failure(f"no group {unknown[0]!r}; there are {', '.join(GROUPS)}.")
+        raise Failure(f"expected groups among {', '.join(GROUPS)}, got {unknown[0]!r}.")
     started = time.monotonic()
     for number, name in enumerate(wanted, 1):
         print(f"\n── {number}/{len(wanted)} {name} ──", flush=True)

@@ -1,4 +1,4 @@
-"""What the scripts share: where things are, how they talk, how they fail."""
+"""What the scripts share: paths, messages, errors, locks and progress bars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VENV_PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 class Failure(Exception):
-    """Something that the user has to know about, in one line."""
+    """An error that is reported to the user in one line."""
 
 
 def say(line: str) -> None:
@@ -41,7 +41,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
 
 
 def call(command: Sequence[str | Path], failure: str, **options: object) -> None:
-    """Run a command with its output shown; raise `Failure` with the given words if it does not succeed."""
+    """Run a command and show its output; raise `Failure` with the given text if it does not succeed."""
     try:
         code = subprocess.run([str(part) for part in command], cwd=ROOT, check=False, **options).returncode  # type: ignore[call-overload]
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_tree(paths: Sequence[Path]) -> str:
-    """SHA-256 over names and contents of files and whole folders; what does not exist counts as absent."""
+    """SHA-256 over names and contents of files and whole folders; paths that do not exist are left out."""
     digest = hashlib.sha256()
     for top in paths:
         files = sorted(top.rglob("*")) if top.is_dir() else [top]
@@ -73,7 +73,7 @@ def sha256_tree(paths: Sequence[Path]) -> str:
 
 
 class Stamp:
-    """Remembers what a step was last done for, so that it is not done twice.
+    """Remembers the inputs for which a step was last done, so that it is not repeated for the same ones.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Stamp:
         self.fingerprint = fingerprint
 
     def is_current(self) -> bool:
-        """Whether the step was finished for this very fingerprint."""
+        """Whether the step was finished for this fingerprint."""
         return self.path.is_file() and self.path.read_text(encoding="utf-8") == self.fingerprint
 
     def write(self) -> None:
@@ -99,7 +99,7 @@ class Stamp:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Let one process at a time into a step; the operating system frees the lock when its holder dies."""
+    """Let one process at a time do a step; the operating system frees the lock when its holder ends."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / f"{name}.lock").open("a+b") as file:
         if sys.platform == "win32":
@@ -119,7 +119,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 class Progress:
-    """A progress bar in bytes: one line redrawn on a terminal, a plain line now and then elsewhere.
+    """A progress bar in bytes: one line that is redrawn on a terminal, elsewhere a plain line now and then.
 
     Parameters
     ----------
@@ -139,11 +139,11 @@ class Progress:
         self.start = start
         self._terminal = sys.stdout.isatty()
         self._started = time.monotonic()
-        # The first plain line waits: what takes a second needs none.
+        # The first plain line waits, because a download of a second needs none.
         self._drawn = self._started if not self._terminal else 0.0
 
     def update(self, done: int) -> None:
-        """Show that `done` bytes are there."""
+        """Show that `done` bytes have arrived."""
         now = time.monotonic()
         if done >= self.total or now - self._drawn < (0.1 if self._terminal else 5.0):
             return
@@ -151,7 +151,7 @@ class Progress:
         self._draw(done)
 
     def finish(self, done: int) -> None:
-        """Show the end and leave the line."""
+        """Show the final state and end the line."""
         self._draw(done)
         if self._terminal:
             print(flush=True)

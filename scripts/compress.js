@@ -1,4 +1,4 @@
-// Compresses files for hosts that serve them so: reads lines `source<TAB>target without suffix` and writes
+// Compresses files for servers that can send them compressed: reads lines `source<TAB>target without suffix` and writes
 // target.br and target.gz. Node's own zlib: Python's standard library has no Brotli.
 import { readFileSync } from "node:fs";
 import { readFile, rename, writeFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ const brotli = promisify(zlib.brotliCompress);
 const gzip = promisify(zlib.gzip);
 const MB = 1 << 20;
 
-/** The best that stays quick: large files take seconds at the highest quality. @param {number} size */
+/** Brotli's quality: the best that is fast enough. Large files take seconds at the highest quality. @param {number} size */
 function quality(size) {
   return size < MB / 2 ? 11 : size < 12 * MB ? 9 : 5;
 }

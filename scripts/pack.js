@@ -1,5 +1,5 @@
 // Makes the archives of what the page's Python needs: `node pack.js START REST SAMPLE WHEEL …`. Pyodide itself runs
-// packing.py, because bytecode is only good for the very version of Python that made it, and tells what a start imports.
+// packing.py, because bytecode only works in the version of Python that made it, and finds out what a start imports.
 import { readFileSync } from "node:fs";
 import { rename, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -21,7 +21,7 @@ for (const path of ["./packing.py", "../tests/recording_bridge.py"]) {
 for (const [name, value] of Object.entries({ sample: read(sample), stdlib: read(stdlib), wheels: wheels.map(read) })) {
   python.globals.set(name, value);
 }
-// A start with and without a GPU: both in turn, the GPU being one that only takes notes.
+// Runs a start with and without a GPU; the GPU is a fake that does nothing.
 const packs = await python.runPythonAsync(`
 import sys
 from py_attn.gpu import shader

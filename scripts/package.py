@@ -1,6 +1,6 @@
 """Builds what goes to PyPI into dist-python/: the wheel, with the widget's front end in it, and the sdist.
 
-The same tree gives the same bytes: hatchling takes all times from SOURCE_DATE_EPOCH, or a fixed date.
+Builds are reproducible byte for byte: hatchling takes all times from SOURCE_DATE_EPOCH, or a fixed date.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PACKAGES = ROOT / "dist-python"
 
 
 def package(folder: Path = PACKAGES) -> list[Path]:
-    """Build wheel and sdist into ``folder``, check what they say about themselves, and return them."""
+    """Build wheel and sdist into ``folder``, check their metadata, and return them."""
     with locked("build"):
         build_widget()
         shutil.rmtree(folder, ignore_errors=True)
@@ -26,7 +26,7 @@ def package(folder: Path = PACKAGES) -> list[Path]:
 
 
 def main() -> None:
-    """Build, and say how large the files are."""
+    """Build, and print the files' sizes."""
     for path in package():
         say(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
 

@@ -1,9 +1,9 @@
-"""What the page's Python needs, compiled, in two archives; run by the Python that reads them (see pack.js).
+"""Packs the page's Python, compiled, into two archives; run by the same Python that loads them (see pack.js).
 
-Compiling the standard library, numpy and the rest from source takes longer than anything else in the start of
-a visit. The first archive holds the modules that a start imports, as bytecode, and what lies beside modules;
-the second all other modules, as they are. py_attn comes whole in the first: its sources too, as tracebacks
-show them.
+Compiling the standard library, numpy and the rest from source would take longer than anything else when the
+page starts. The first archive holds the modules that a start imports, as bytecode, and the data files of
+packages. The second holds all other modules as source. All of py_attn is in the first, with its sources,
+because tracebacks show them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import PurePosixPath
 #: web/src/runtime/boot.js tells Python that its library is here.
 LIBRARY = "lib/python/"
 PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/"
-#: What no program in a browser reads: stubs, and what wants a compiler.
+#: Files that no program in a browser reads: type stubs, and sources for a compiler.
 LEFT_OUT = (".pyi", ".h", ".pxd", ".pyx", ".c", ".f", ".f90", "py.typed")
 CODE = (".py", ".so")
 OURS = "py_attn/"
-#: Small enough to come whole; what they import late depends on what goes wrong.
+#: Packages that are included whole, as they are small; which of their modules are imported depends on errors.
 WHOLE = (OURS, "jinja2/", "markupsafe/")
 
 
@@ -38,7 +38,7 @@ def write_packs(
     stdlib
         Pyodide's ``python_stdlib.zip``.
     wheels
-        The packages beside it.
+        The packages in addition to it.
     imported
         Full names of the modules that a start imports.
     more
@@ -47,7 +47,7 @@ def write_packs(
     Returns
     -------
     start, rest : bytes
-        Two tar files; the same input gives the same bytes.
+        Two tar files, deterministic.
     """
     names = set(imported)
     start, rest = io.BytesIO(), io.BytesIO()

@@ -37,7 +37,7 @@ if (major < 20 || (major === 20 && minor < 19)) {
 }
 
 const child = spawn(findPython(), ["-m", `scripts.${name}`, ...options], { cwd: root, stdio: "inherit" });
-// Ctrl-C reaches the child too; it stops in its own way, and its exit code is the answer.
+// Ctrl-C also reaches the child, which handles it; its exit code is passed on.
 process.on("SIGINT", () => {});
 process.on("SIGTERM", () => child.kill("SIGTERM"));
 child.on("error", (error) => fail(error.message));

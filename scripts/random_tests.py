@@ -1,7 +1,7 @@
-"""Runs the tests whose examples are generated with fresh ones, in `tests/` and `e2e/`.
+"""Runs the tests with generated examples, in `tests/` and `e2e/`, on fresh examples.
 
-The seed is printed; with it as the first argument a run is repeated: ``npm run test:random -- 1234``. What
-follows the seed goes to pytest: ``npm run test:random -- 1234 tests -k cut`` runs some of the tests.
+It prints the seed. With that seed as the first argument the run is repeated: ``npm run test:random -- 1234``.
+Further arguments go to pytest: ``npm run test:random -- 1234 tests -k cut`` runs some of the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SUITES = ("tests", "e2e")
 
 
 def main() -> None:
-    """Run them and name the seed before and, where one fails, after."""
+    """Run them; print the seed before and, where one fails, after."""
     given, *options = sys.argv[1:] or [str(secrets.randbelow(1 << 32))]
     if not given.isdecimal():
         raise Failure(f"expected a seed (a whole number) first, got {given!r}.")

@@ -15,12 +15,12 @@ HOST = "127.0.0.1"
 
 
 class SiteHandler(SimpleHTTPRequestHandler):
-    """Serves a folder under a path prefix; everything else is not found.
+    """Serves a folder under a path prefix, and answers 404 for every other path.
 
     Parameters
     ----------
     prefix
-        Where the site lies, beginning and ending with a slash.
+        The site's path, beginning and ending with a slash.
     compressed
         Send the compressed copies that lie beside the files, to whom takes them. Over the loopback
         interface they save nothing, so that it is off unless asked for.
@@ -71,7 +71,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _encoding(self) -> tuple[str, str] | None:
-        """The name and suffix of the best compressed copy that there is and the browser takes."""
+        """The name and suffix of the best compressed copy that exists and that the browser accepts."""
         if not self.compressed:
             return None
         taken = {part.split(";")[0].strip() for part in self.headers.get("Accept-Encoding", "").split(",")}
@@ -82,12 +82,12 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return None
 
     def guess_type(self, path: object) -> str:
-        """The type of what was asked for, also where its compressed copy is sent."""
+        """The type of the requested file, also where its compressed copy is sent."""
         name = str(path)
         return super().guess_type(name.removesuffix(self.encoding[1]) if self.encoding else name)
 
     def end_headers(self) -> None:
-        """Have browsers ask again each time: a rebuilt site shows at once, an unchanged file costs a 304."""
+        """Have browsers revalidate every file: a rebuilt site shows at once, an unchanged file gets a 304."""
         self.send_header("Cache-Control", "no-cache")
         if self.compressed:
             self.send_header("Vary", "Accept-Encoding")
@@ -97,11 +97,11 @@ class SiteHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing per request."""
+        """Log no requests."""
 
 
 class SiteServer(ThreadingHTTPServer):
-    """A threading server that does not mind browsers hanging up."""
+    """A threading server that ignores closed connections."""
 
     daemon_threads = True
 
@@ -118,13 +118,13 @@ def make_server(folder: Path, port: int = 0, prefix: str = "/", compressed: bool
 
 
 def address(server: SiteServer, prefix: str = "/") -> str:
-    """The address at which a server's site is found."""
+    """The address of the server's site."""
     return f"http://{HOST}:{server.server_address[1]}{prefix}"
 
 
 @contextlib.contextmanager
 def serving(folder: Path, prefix: str = "/", compressed: bool = False) -> Iterator[str]:
-    """Serve a folder in the background on a free port; gives its address."""
+    """Serve a folder in the background on a free port; yields its address."""
     server = make_server(folder, prefix=prefix, compressed=compressed)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -1,7 +1,7 @@
-"""Makes a fresh clone ready: Python environment, npm packages, downloaded assets and, where asked, a browser.
+"""Sets up a fresh clone: Python environment, npm packages, downloads and, with --browser, a browser.
 
-Run by npm before start, build, test and bench. What is there already is left alone, so that later runs
-take a moment and no network. Every step can be interrupted: the next run does it again.
+npm runs it before start, build, test and bench. Steps that are up to date are skipped, so later runs are
+quick and need no network. Every step can be interrupted; the next run repeats it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _runs(python: object) -> bool:
 
 
 def _need_venv_module() -> None:
-    """Debian splits venv's essential part off into a package of its own."""
+    """Make sure that the venv module works; in Debian it is a package of its own."""
     if importlib.util.find_spec("ensurepip") and importlib.util.find_spec("venv"):
         return
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
@@ -73,7 +73,7 @@ def _need_venv_module() -> None:
 
 
 def can_apt_install() -> bool:
-    """Whether this is a Debian-like system on which we may install packages."""
+    """Whether this is a Debian-like system on which this user may install packages."""
     return shutil.which("apt-get") is not None and hasattr(os, "geteuid") and os.geteuid() == 0
 
 
@@ -104,7 +104,7 @@ def install_npm_packages() -> None:
 
 
 def main() -> None:
-    """Do all steps, one process at a time."""
+    """Do all steps, in one process at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--browser", action="store_true", help="also find or install a Chromium")
     options = parser.parse_args()

@@ -13,8 +13,8 @@ COMPILED = (".so", ".pyd", ".dylib", ".c")
 def write_pure_wheel(source: Path, target: Path) -> None:
     """Copy a wheel without its compiled files and with the tag ``py3-none-any``.
 
-    Entries are sorted, stored uncompressed and dated alike, so that the same input always gives the same
-    bytes, whatever zlib is at hand: the result has a locked hash.
+    Entries are sorted, stored uncompressed and have the same date, so the result does not depend on the
+    version of zlib; its hash is in the lock file.
 
     Parameters
     ----------

@@ -141,10 +141,10 @@ def test_download_error_passes_through(bridge, device):
         ),
         (
             {"weights": pack(ARRAYS | {"embeddings.word_embeddings.weight": np.zeros((10, 48), np.float32)})},
-            "width 48 is no multiple of the head dim 32",
+            "expected a width that is a multiple of 32, got 48",
         ),
         ({"vocabulary": VOCABULARY + b"\nmore"}, "word embeddings of 10 tokens, but the vocabulary has 11"),
-        ({"vocabulary": b"[PAD]\n"}, "missing among its 1 lines"),
+        ({"vocabulary": b"[PAD]\n"}, "among its 1 lines"),
         ({"vocabulary": b"\xff\xfe"}, "vocabulary: not UTF-8"),
         ({"backend": "cuda"}, 'backend: expected "webgpu" or "numpy", got \'cuda\''),
     ],

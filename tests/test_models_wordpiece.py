@@ -65,7 +65,7 @@ def test_bad_arguments():
 
 
 def test_bad_vocabularies():
-    with pytest.raises(ValueError, match=r"\[CLS\], \[SEP\], \[MASK\] missing among its 3 lines"):
+    with pytest.raises(ValueError, match=r"expected \[CLS\], \[SEP\], \[MASK\] among its 3 lines"):
         WordPiece("[PAD]\n[UNK]\nhello\n")
     with pytest.raises(ValueError, match="token 'hello' is on two lines"):
         WordPiece("hello\nhello\n")

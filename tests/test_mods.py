@@ -279,12 +279,12 @@ LIST = [1, 2, 3]
         (choose, r"write pa.where\(condition, a, b\), and & \| ~"),
         (lambda s, b, h, q, k: pa.where(0 < q < k, s, 0), r"chained comparisons.*pa.where"),
         (lambda s, b, h, q, k: s * (q > k and k > 1), "`and`"),
-        (lambda s, *_: math.exp(s), "instead of the math module's functions there are pa.where, exp"),
+        (lambda s, *_: math.exp(s), "instead of the math module's functions use pa.where, exp"),
         (lambda s, b, h, *_: s + int(h), "instead of the math module"),
         (lambda s, b, h, *_: s + NUMBERS[h], r"upload it first: table = device.tensor\(array\)"),
         (lambda s, b, h, *_: s + LIST[h], r"upload it first: table = device.tensor\(array\)"),
         (lambda s, b, h, *_: s + NUMBERS, r"upload it: device.tensor\(array\), and index that"),
-        (lambda s, *_: np.sin(s), "numpy's sin cannot be traced; there are pa.where"),
+        (lambda s, *_: np.sin(s), "numpy's sin cannot be traced; use pa.where"),
         (lambda s, *_: sum(s), "cannot be looped over"),
         (lambda s, *_: s + "1", "expected a number or a traced value, got '1'"),
         (lambda s, *_: s + 1j, "expected a number or a traced value"),
@@ -304,9 +304,9 @@ def test_what_cannot_be_traced_is_refused(function, words):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda s, *_: s + math.nan, "NaN is no score"),
+        (lambda s, *_: s + math.nan, "expected numbers, got the constant NaN"),
         (lambda s, *_: s + 1e39, "float32 cannot hold 1e"),
-        (lambda s, b, h, q, k: q + (1 << 31), "integers are 32 bits wide"),
+        (lambda s, b, h, q, k: q + (1 << 31), "expected integers of at most 32 bits, got 2147483648"),
     ],
 )
 def test_numbers_out_of_range_are_refused(function, words):

@@ -149,13 +149,17 @@ def inputs(device):
 @pytest.mark.parametrize(
     ("mod", "error", "words"),
     [
-        (graph_of([("Sin", ["x"], ["y"], {})]), ValueError, "operator Sin cannot be traced; there are Abs"),
+        (
+            graph_of([("Sin", ["x"], ["y"], {})]),
+            ValueError,
+            "operator Sin cannot be traced; supported are Abs, Add",
+        ),
         (graph_of([("Add", ["x", "z"], ["y"], {})]), ValueError, "Add takes 'z', which the graph does not"),
         (graph_of([("Neg", ["x"], ["z"], {})]), ValueError, "does not define its output 'y'"),
         (
             graph_of([("Gather", ["x", "i"], ["y"], {"axis": 2})], {"i": np.array([1])}),
             ValueError,
-            "treats every element by itself",
+            "computes every element from that element alone",
         ),
         (graph_of([("Mod", ["x", "x"], ["y"], {"fmod": 1})]), ValueError, "Mod: fmod=1"),
         (graph_of([("Cast", ["x"], ["y"], {"to": 7})]), ValueError, "a Cast from f32 to data type 7"),

@@ -146,7 +146,7 @@ def test_a_connection_that_breaks_is_resumed_where_it_stopped(host, fetcher):
 def test_the_next_run_goes_on_after_an_interruption(host, fetcher):
     asset = make_asset(url(host.url("thing")))
     host.breaks_after = [100, 100, 100]
-    with pytest.raises(Failure, match=r"broke off after 300 of 102,400 bytes"):
+    with pytest.raises(Failure, match=r"the download stopped after 300 of 102,400 bytes"):
         fetcher.fetch(asset)
     again = Fetcher(fetcher.assets_folder, fetcher.downloads)
     assert again.fetch(asset).read_bytes() == CONTENT

@@ -138,7 +138,9 @@ def test_what_a_call_raises_is_told_and_the_next_one_works():
         await front.hello()
         with pytest.raises(RuntimeError, match="layer: expected 0 to 1, got 9"):
             await front.call("row", layer=9, head=0, query=0)
-        with pytest.raises(RuntimeError, match="nothing can be run"):
+        with pytest.raises(
+            RuntimeError, match="layer: only weights were given, without the query, key and value"
+        ):
             await front.call("measure", layer=0, variant="auto", repeats=1)
         with pytest.raises(RuntimeError, match="method"):
             await front.call("open_sample", data=[])
@@ -296,7 +298,7 @@ def test_attentions_of_a_transformers_model():
         ({"query": np.zeros((100_000, 1)), "key": np.zeros((100_000, 1))}, "32,768 tokens, got 100,000"),
         ({"weights": np.zeros((4, 5))}, "square"),
         ({"weights": np.full((4, 4), np.nan)}, "weights: expected finite"),
-        ({"weights": np.eye(4), "query": np.eye(4)}, "query: expected nothing beside weights"),
+        ({"weights": np.eye(4), "query": np.eye(4)}, "query: expected no other inputs together with weights"),
         ({"query": ["a"], "key": ["b"]}, "query: expected real numbers"),
     ],
 )
@@ -353,12 +355,12 @@ def test_live_maps_are_exported_without_a_browser_too():
     asyncio.run(main())
 
 
-def test_a_still_is_there_from_the_start():
+def test_a_snapshot_is_there_from_the_start():
     shown = AttentionView(*arrays(2, 12, 8), title="a <b>")
     assert pixels(shown.still).shape == (12, 12, 3)
-    bundle = shown._stills.bundle()
+    bundle = shown._snapshots.bundle()
     assert f'id="{shown.still_id}"' in bundle["text/html"]
-    assert "a &lt;b&gt;: Layer 1 of 1, head 1 of 2; 12 tokens. A still" in bundle["text/html"]
+    assert "a &lt;b&gt;: Layer 1 of 1, head 1 of 2; 12 tokens. A snapshot" in bundle["text/html"]
 
 
 class OnlyDLPack:

@@ -115,7 +115,7 @@ async def _read(
 
 
 def _silent(stage: str, loaded: int, total: int) -> None:
-    """Progress that nobody asked for."""
+    """Ignore progress."""
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Where a model's files lie on this computer, for Python that runs outside of the page."""
+"""Finds a model's files on this computer, for Python that runs outside of the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = {
 
 
 def find(name: str) -> Path:
-    """The file of this name: below ``$PY_ATTN_MODELS``, or in an installed package that carries it.
+    """The file of this name: below ``$PY_ATTN_MODELS``, or in an installed package that contains it.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def find(name: str) -> Path:
     Raises
     ------
     OSError
-        When it is in none of these places; the message says what to do.
+        When neither has it; the message says what to do.
     """
     folder = os.environ.get("PY_ATTN_MODELS")
     if folder and (path := Path(folder) / name).is_file():

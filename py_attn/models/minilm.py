@@ -37,7 +37,7 @@ class _Model:
     layers, heads, head_dim, width : int
         6, 12, 32 and 384 for the published weights.
     max_tokens : int
-        Longest text in tokens, [CLS] and [SEP] counted in.
+        The longest text in tokens, including [CLS] and [SEP].
     tokenizer : WordPiece
     """
 
@@ -51,7 +51,7 @@ class _Model:
         self.max_tokens = config.positions
 
     def tokenize(self, text: str) -> list[int]:
-        """Token ids with [CLS] at the front and [SEP] at the end; an empty text gives just these two.
+        """Token ids with [CLS] at the front and [SEP] at the end; for an empty text only these two.
 
         A longer text than `max_tokens` is cut there, as the model would cut it
         (``model.tokenizer.encode(text, model.max_tokens).truncated`` tells).
@@ -82,7 +82,7 @@ class MiniLM(_Model):
         self._tensors = tensors
 
     async def encode(self, text: str, return_weights: bool = False) -> Any:
-        """The embedding of a text, and every layer's attention weights if asked for.
+        """The embedding of a text and, with ``return_weights``, every layer's attention weights.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class MiniLM(_Model):
     async def trace(self, text: str) -> Trace[Tensor]:
         """The embedding of a text with every layer's query, key, value, output and LSE.
 
-        Raises as `encode`. The tensors are not yet computed when it returns, but their reads wait for that.
+        Raises the errors of `encode`. It returns before the tensors are computed; reading them waits.
         """
         encoding = self._encode(text)
         self.device.check_alive()
@@ -175,7 +175,7 @@ class MiniLMReference(_Model):
         return Trace(text, encoding.tokens, encoding.ids, encoding.truncated, layers, embedding)
 
     def destroy(self) -> None:
-        """Let go of the weights."""
+        """Free the weights."""
         self._weights = {}
 
 
@@ -197,7 +197,7 @@ async def upload(
             tensors[name] = device.tensor(array, "float32", name=name)
             loaded += array.nbytes
             progress(loaded, total)
-            await asyncio.sleep(0)  # lets a cancellation in
+            await asyncio.sleep(0)  # so that the task can be cancelled here
         await device.synchronize()
     except BaseException:
         for tensor in tensors.values():

@@ -1,4 +1,4 @@
-"""MiniLM's forward pass in plain numpy: the oracle of the tests, and the way where there is no WebGPU."""
+"""MiniLM's forward pass in plain numpy: the reference of the tests, and the backend without WebGPU."""
 
 from __future__ import annotations
 

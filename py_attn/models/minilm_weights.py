@@ -23,7 +23,7 @@ EPSILON = 1e-12
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of a model, read off its weights."""
+    """Sizes of a model, derived from the shapes of its weights."""
 
     layers: int
     width: int
@@ -65,7 +65,7 @@ class Config:
 
 
 def read(data: BytesLike, tokenizer: WordPiece) -> tuple[Config, Weights]:
-    """The weights in a file's bytes: views where it holds float32, and not one tensor more than is used.
+    """The weights in a file's bytes: views where it holds float32, and only the tensors that are used.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _config(file: SafeTensors) -> Config:
     numbers = [re.match(r"encoder\.layer\.(\d{1,3})\.", name) for name in file]
     layers = 1 + max(int(match[1]) for match in numbers if match)
     if word[1] % HEAD_DIM or word[1] == 0:
-        raise ValueError(f"weights: width {word[1]} is no multiple of the head dim {HEAD_DIM}")
+        raise ValueError(f"weights: expected a width that is a multiple of {HEAD_DIM}, got {word[1]}")
     return Config(
         layers=layers, width=word[1], inner=intermediate[0], positions=position[0], vocabulary=word[0]
     )

@@ -1,4 +1,4 @@
-"""What a model saw and computed for one text, in the form that the page and the sample share."""
+"""What a model computed for one text, in a format that the page and the sample file share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LayerTrace(Generic[ArrayT]):
 
 @dataclass(frozen=True)
 class Trace(Generic[ArrayT]):
-    """One text's way through a model.
+    """What a model computed for one text.
 
     Attributes
     ----------

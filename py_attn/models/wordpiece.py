@@ -50,7 +50,7 @@ class Encoding:
     ids : list[int]
         With [CLS] at the front and [SEP] at the end.
     tokens : list[str]
-        The vocabulary's word for each id; a piece inside a word begins with ``##``.
+        The vocabulary's token for each id; one that continues a word begins with ``##``.
     truncated : bool
         Whether the end of the text was cut off to keep to the longest allowed length.
     """
@@ -71,7 +71,7 @@ class WordPiece:
     Raises
     ------
     ValueError
-        A special token is missing, or a token is there twice.
+        A special token is missing, or a token occurs twice.
     """
 
     def __init__(self, vocabulary: str) -> None:
@@ -84,7 +84,7 @@ class WordPiece:
         missing = [token for token in SPECIAL_TOKENS if token not in self.ids]
         if missing:
             raise ValueError(
-                f"vocabulary: {', '.join(missing)} missing among its {len(self.tokens)} lines"
+                f"vocabulary: expected {', '.join(missing)} among its {len(self.tokens)} lines"
                 " (truncated or no BERT vocabulary?)"
             )
 
@@ -143,12 +143,12 @@ class WordPiece:
 
 def split_words(text: str) -> Iterator[str]:
     """Normalised words and punctuation marks of a text, in order; special tokens stay as they are."""
-    # With its one group, re.split puts the special tokens at the odd places.
+    # As the pattern has one group, re.split returns the special tokens at odd indices.
     for number, part in enumerate(_SPECIAL.split(text)):
         if number % 2:
             yield part
         else:
-            # Piece by piece, so that a text which gets truncated is not read to its end.
+            # A generator, so that a text that is truncated is not processed to its end.
             for run in _RUN.findall(part):
                 yield from _split_plain(run)
 

@@ -44,7 +44,7 @@ class RemoteDeviceBridge:
         self._ops: list[dict[str, Any]] = []
         self._nbytes = 0
         self._scheduled = False
-        self._lock = threading.RLock()  # a tensor may be collected in any thread, and at any time
+        self._lock = threading.RLock()  # a tensor may be garbage-collected in any thread, at any time
         channel.on_lost[self.name] = self._note_loss
 
     async def connect(self) -> None:
@@ -129,7 +129,7 @@ class RemoteDeviceBridge:
         for start, size, number, future in parts:
             data = await self._channel.answer(number, future)
             if data.nbytes != size:
-                raise DeviceLostError(f"reading back failed: {size} bytes expected, {data.nbytes} came")
+                raise DeviceLostError(f"reading back failed: expected {size} bytes, got {data.nbytes}")
             view[start : start + size] = memoryview(data)
 
     # pipelines
@@ -182,7 +182,7 @@ class RemoteDeviceBridge:
 
 
 class RemoteBridge:
-    """A page as the place where devices come from; a model's files come from this computer."""
+    """Requests devices from a page; a model's files come from this computer."""
 
     def __init__(self, channel: Channel, kernel: str) -> None:
         self._channel = channel
@@ -211,7 +211,7 @@ class RemoteBridge:
         return memoryview(data)
 
     async def load_note(self, name: str) -> str:
-        """Return "": what the tuner measures is kept for as long as the kernel runs, and no longer."""
+        """Return "": the tuner's results are kept only as long as this process runs."""
         return ""
 
     async def save_note(self, name: str, text: str) -> None:

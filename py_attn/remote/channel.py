@@ -1,7 +1,7 @@
-"""Messages to one browser page, and the answers that are waited for.
+"""Messages to one browser page, and waiting for its answers.
 
-A :class:`Channel` does not know what carries its messages: it is given a function that sends, and is told
-what was received.
+A :class:`Channel` does not depend on the host that transports its messages: it is given a function that sends
+them, and :meth:`Channel.receive` is called with those that arrive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Send = Callable[[dict[str, Any], list[Any]], None]
 
 
 class Channel:
-    """The connection to a page that executes what it is sent.
+    """The connection to a page that executes the operations that it receives.
 
     Parameters
     ----------
@@ -28,8 +28,7 @@ class Channel:
     send : callable
         Takes a message and its buffers.
     waiting : callable, optional
-        A context manager that lets messages arrive while a coroutine waits, for hosts that deliver
-        none while a cell runs.
+        A context manager inside which messages arrive, for hosts that deliver none while a cell runs.
 
     Attributes
     ----------
@@ -99,7 +98,7 @@ class Channel:
         return number, future
 
     async def answer(self, number: int, future: asyncio.Future[Any]) -> Any:
-        """Wait for an answer, and meanwhile ask the page now and then whether it is still there.
+        """Wait for an answer, and meanwhile send pings to find out whether the page is still there.
 
         Raises
         ------
@@ -120,7 +119,7 @@ class Channel:
             self._pending.pop(number, None)
 
     def _ping(self, number: int) -> None:
-        # Pings are counted instead of seconds: a kernel that was busy elsewhere has not listened.
+        # Pings are counted instead of seconds, because a kernel that was busy could not receive answers.
         self._missed_pings += 1
         if self._missed_pings <= self.max_missed_pings:
             self.send({"kind": "ping", "id": number})

@@ -1,11 +1,12 @@
-"""What the kernel runs in: its event loop, its running cell, and how messages arrive while a cell waits.
+"""The host of the kernel: its event loop, its running cell, and how messages arrive while a cell waits.
 
-A cell that awaits an answer of the page must not keep that answer from being delivered:
+While a cell awaits an answer from the page, the host must be able to deliver that answer:
 
 - ipykernel ≥ 7.4 delivers comm messages while an asynchronous cell waits; with JupyterLab ≥ 4.4 they may
   come in a subshell's thread.
-- marimo and older ipykernels queue them behind the cell. While a coroutine waits here, their queues are
-  searched for messages to widgets, which are delivered ahead of their turn; everything else stays in order.
+- marimo and older ipykernels deliver them only after the cell. While a coroutine waits inside
+  :meth:`Host.waiting`, their queues are searched for messages to widgets, which are delivered at once;
+  everything else stays in order.
 - A Pyodide kernel computes in its own worker and waits for no page.
 """
 
@@ -31,7 +32,7 @@ class Host:
         self._polling: asyncio.Task[None] | None = None
 
     def running_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop in which cells run, or None where there is none (a script)."""
+        """The event loop in which cells run, or None where there is none (a script)."""
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
@@ -49,7 +50,7 @@ class Host:
         try:
             parent = kernel.get_parent("shell")  # type: ignore[union-attr]
             return str(parent["metadata"].get("cellId") or ""), str(parent["header"]["msg_id"])
-        except (AttributeError, TypeError, KeyError):  # no kernel, or one of another kind
+        except (AttributeError, TypeError, KeyError):  # no kernel, or not ipykernel
             return "", ""
 
     @contextmanager
@@ -82,7 +83,7 @@ def _find_queue() -> Poll | None:
 
 
 def _marimo_queue() -> Poll | None:
-    """Search marimo's second queue of messages to widgets, which exists to look ahead of the first one."""
+    """Search marimo's second queue of messages to widgets, where they are before their turn in the first."""
     from marimo._plugins.ui._impl.anywidget.init import WIDGET_COMM_MANAGER
     from marimo._runtime.commands import ModelCommand, ModelCustomMessage
     from marimo._runtime.context import safe_get_context
@@ -97,7 +98,7 @@ def _marimo_queue() -> Poll | None:
     async def poll() -> None:
         while not queue.empty():
             command = queue.get_nowait()
-            # The first queue delivers the message once more in its turn; a receiver ignores what it had.
+            # The first queue delivers the message a second time, which receivers ignore.
             if isinstance(command, ModelCommand) and isinstance(command.message, ModelCustomMessage):
                 WIDGET_COMM_MANAGER.receive_comm_message(command)
 

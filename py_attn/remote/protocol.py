@@ -21,10 +21,11 @@ Traits of the model (synced both ways unless noted)
     (title, layers, heads, kvHeads, length, headDim, note, engine, edited, and a kind: "tensors", or
     "weights", which can be neither timed nor decoded)
 ``state`` : "live" | "error", kernel → front end; ``message`` : str, the error or a note ("" for none)
-``still`` : bytes, kernel → front end; a PNG of the last map (one pixel a cell), ``still_text`` : str, its
-    caption. A front end that gets no ``welcome`` (a saved notebook, an exported page) shows it and says so.
+``still`` : bytes, kernel → front end; the snapshot, a PNG of the last map (a pixel for each cell),
+    ``still_text`` : str, its caption. A front end that gets no ``welcome`` (a saved notebook, an exported
+    page) shows it and says so.
 ``still_id`` : str, kernel → front end; the id of an element elsewhere in the document that shows the same
-    still where no JavaScript runs. It is hidden while a view of the model is mounted, by a rule in a
+    snapshot where no JavaScript runs. It is hidden while a view of the model is mounted, by a rule in a
     ``<style>`` of the document, because the element may be added later and may be replaced.
 
 Custom messages: front end → kernel
@@ -42,11 +43,11 @@ Custom messages: front end → kernel
     ``notebook``, none of which runs a visitor's Python. ``id`` counts per page.
 ``{kind: "bridge-answer", page, id, result | error}`` + buffers
 ``{kind: "lost", page, device, reason}``
-    A device was lost.
+    The device was lost.
 ``{kind: "pong", page, id}``
     The answer to ``ping``, sent at once.
 ``{kind: "closed", page}``
-    This model leaves this page: the page is left, or the model is closed.
+    This model is no longer in this page: the page was left, or the model was closed.
 
 Custom messages: kernel → front end
 -----------------------------------
@@ -64,11 +65,12 @@ Every page receives them, and ignores those with another page's id.
 ``{kind: "ping", page, id}``
     Sent while the kernel waits; a page that does not answer for some time counts as gone.
 ``{kind: "closed"}``
-    Python closed the view; what the front end holds for it can be freed.
+    Python closed the view; the front end can free everything that it holds for it.
 
 Operations
 ----------
-The kernel chooses the handles, which count up over all kinds of objects; the words of a program carry them.
+The kernel chooses the handles. It numbers all objects with one counter, whatever they are, and the words of a
+program refer to buffers and pipelines by these numbers.
 
 =================  =========================================  =======================================
 op                 args                                       answer
@@ -94,8 +96,8 @@ Arrays
 ------
 Anywhere in ``payload``, ``result`` and ``args`` an array is ``{"$buffer": n, "dtype": "uint8", "shape":
 [...]}``, where n is the index of the message's binary buffer; bytes are arrays of uint8. dtypes have
-numpy's names; the bytes are little-endian and in C order. A buffer may begin at any byte offset of what
-carries it.
+numpy's names; the bytes are little-endian and in C order. A buffer need not be aligned in the memory of the
+message.
 """
 
 from __future__ import annotations

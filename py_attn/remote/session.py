@@ -157,19 +157,19 @@ class Link:
 
 
 class Session:
-    """All that this process knows of the views that it made and of the browsers that show them.
+    """Everything that this process knows about its views and about the browsers that show them.
 
     Parameters
     ----------
     host : Host, optional
-        What the kernel runs in.
+        Jupyter, marimo or Pyodide, in which the kernel runs.
 
     Attributes
     ----------
     kernel : str
         The id of this process: a page may show views of several.
     links : list of Link
-        Those of all open views, in the order in which the views were made.
+        The links of all open views, in the order in which the views were made.
     """
 
     #: How long :meth:`shared_device` waits for a page to show a view that was made.
@@ -194,7 +194,7 @@ class Session:
         return link
 
     def close(self, link: Link) -> None:
-        """A view was closed."""
+        """Forget the link of a view that was closed."""
         for name in list(link.mounted):
             self.detach(link, name)
         if link in self.links:
@@ -246,7 +246,7 @@ class Session:
         return [link for link in self.links if page in link.mounted]
 
     def _send(self, name: str, message: dict[str, Any], buffers: list[Any]) -> None:
-        # The newest first: the host may have closed an older one without telling.
+        # The newest first: the host may have closed an older one without notice.
         for link in reversed(self._links_in(name)):
             if link.view.reachable:
                 link.view.send(message, buffers)
@@ -289,7 +289,7 @@ class Session:
         return await (await self._find_page()).request_device()
 
     async def _find_page(self) -> RemotePage:
-        """A page to compute on; waits until a page shows one of the views."""
+        """A page that can compute; waits until a page shows one of the views."""
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals.add(arrival)
         try:
@@ -307,7 +307,7 @@ class Session:
         return page
 
     def _best_page(self) -> RemotePage | None:
-        """A page with a device, else the last to come that may have one, else any."""
+        """A page with a device, else the newest page that may have one, else any page."""
         alive = [page for page in self._pages.values() if not page.gone]
         able = [page for page in alive if not page.reason]
         with_device = [page for page in able if page.device is not None and not page.device.lost]

@@ -29,7 +29,7 @@ class Viewer:
     Parameters
     ----------
     request_device : coroutine function
-        Gives :meth:`connect` its device.
+        Returns the device that :meth:`connect` uses.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Viewer:
     source : Source or None
         What is being looked at.
     model : MiniLM or MiniLMReference or None
-        What turns a text into a source, once it is loaded.
+        Turns a text into a source; None until it is loaded.
     edit_text : str
         The visitor's score_mod and mask_mod.
     limit_seconds : float
@@ -57,7 +57,7 @@ class Viewer:
         self.use(None)
 
     def use(self, device: pa.Device | None) -> None:
-        """Compute on a device from now on, or without one in numpy."""
+        """Compute on a device from now on, or with numpy if it is None."""
         self.device = device
         self._computing: Engine = ReferenceEngine() if device is None else GPUEngine(device)
         self.model: Any = None
@@ -71,7 +71,7 @@ class Viewer:
 
     @property
     def engine(self) -> Engine:
-        """What gives the weights of the source."""
+        """The engine that computes, or looks up, the weights of the source."""
         return self._engine_for(self.source)
 
     def _engine_for(self, source: Source | None) -> Engine:
@@ -100,7 +100,7 @@ class Viewer:
         return await found.function(self, **payload, **more)
 
     async def connect(self) -> dict[str, Any]:
-        """Ask for a GPU; without one numpy goes on. What there is, as :func:`status.describe` tells it."""
+        """Request a GPU, and use numpy if there is none; returns :func:`status.describe`'s answer."""
         self.use(None)
         self.console.namespace.pop("device", None)
         try:
@@ -111,7 +111,7 @@ class Viewer:
         return status.describe(self.device)
 
     def open(self, source: Source) -> dict[str, Any]:
-        """Show a source; what a front end needs to know about it.
+        """Show a source; returns what a front end needs to know about it.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Maps as PNG, SVG and JSON files, written without a drawing library, and stills for saved notebooks."""
+"""Maps as PNG, SVG and JSON files, written without a drawing library, and snapshots for saved notebooks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def png(pixels: Pixels, scale: int = 1) -> bytes:
 
 
 def svg(pixels: Pixels, tokens: Sequence[str], title: str, caption: str) -> bytes:
-    """A map with its tokens beside it; each pixel is one cell."""
+    """A map with its tokens at its left and top; each pixel becomes one cell."""
     height, width, _ = pixels.shape
     labelled = len(tokens) == height == width and height <= MAX_LABELS
     cell = _CELL if labelled else _MAP_SIDE / max(height, width)
@@ -85,7 +85,7 @@ def svg(pixels: Pixels, tokens: Sequence[str], title: str, caption: str) -> byte
 
 
 def as_json(weights: Any, **about: Any) -> bytes:
-    """The weights of a map, together with what describes them."""
+    """The weights of a map as JSON, together with ``about``, which describes them."""
     rounded = [[float(f"{w:.6g}") for w in row] for row in np.asarray(weights).tolist()]
     return json.dumps({**about, "weights": rounded}, ensure_ascii=False).encode()
 
@@ -102,9 +102,9 @@ async def picture(viewer: Viewer, coloring: Mapping[str, str], cells: int, layer
     """A whole map with at most ``cells`` pixels on a side: [height, width, 4]."""
     assert viewer.source is not None
     everything = [0, viewer.source.length]
-    place = {"layer": layer, "head": head, "rows": everything, "columns": everything}
+    position = {"layer": layer, "head": head, "rows": everything, "columns": everything}
     colors = {**coloring, "colormap": coloring["colormap"].replace("auto", "rocket_r")}
-    answer = await viewer.call("window", {**place, **colors, "size": [cells, cells]})
+    answer = await viewer.call("window", {**position, **colors, "size": [cells, cells]})
     pixels: Pixels = answer["rgba"].reshape(answer["height"], answer["width"], 4)
     return pixels
 
@@ -125,7 +125,7 @@ async def export(
     if format == "json":
         if source.length > MAX_JSON_LENGTH:
             raise ValueError(
-                f"format: JSON is for up to {MAX_JSON_LENGTH:,} tokens, here are {source.length:,}"
+                f"format: expected at most {MAX_JSON_LENGTH:,} tokens for JSON, got {source.length:,}"
             )
         all_of_it = slice(0, source.length)
         window = Window([head], all_of_it, all_of_it)
@@ -138,10 +138,10 @@ async def export(
     return png(pixels, max(1, size // max(pixels.shape[:2])))
 
 
-def still_bundle(name: str, image: bytes, title: str, text: str, length: int) -> dict[str, str]:
+def snapshot_bundle(name: str, image: bytes, title: str, text: str, length: int) -> dict[str, str]:
     """The last map by MIME type, for where no JavaScript runs; ``name`` becomes the id of the element."""
     words = f"{title}: " if title else ""
-    text = f"{words}{text} A still; run the cell to explore it."
+    text = f"{words}{text} A snapshot; run the cell to explore it."
     quoted = html.escape(text, quote=True)
     if not image:
         return {"text/plain": text, "text/html": f'<p id="{name}">{quoted}</p>'}

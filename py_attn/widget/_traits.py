@@ -1,4 +1,4 @@
-"""What a view and its front end both hold, and the checks of what they set."""
+"""The traits that a view shares with its front end, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ViewTraits(anywidget.AnyWidget):
     _viewer: NotebookViewer
 
     @traitlets.validate("layer", "head")
-    def _check_place(self, proposal: Any) -> int:
+    def _check_map(self, proposal: Any) -> int:
         name, given = proposal["trait"].name, proposal["value"]
         source = self._viewer.source
         limit = len(source.layers) if name == "layer" else source.heads

@@ -84,13 +84,13 @@ class NotebookViewer(Viewer):
         return self.info
 
     def disconnect(self) -> None:
-        """Go on without a GPU, in numpy."""
+        """Continue without a GPU, with numpy."""
         self.release()
         self.use(None)
         self.info = {}
 
     def release(self) -> None:
-        """Free what lies on the device; it is uploaded again when a front end asks for it."""
+        """Free the source's tensors on the device; they are uploaded again when a front end needs them."""
         for layer in self.source.layers:
             layer.kept.clear()
         self.decode = None

@@ -15,13 +15,13 @@ from py_attn.remote.session import Acquire
 from py_attn.viewer.sources.arrays import query_source, weights_source
 from py_attn.viewer.sources.source import Source
 from py_attn.widget import _export
-from py_attn.widget._stills import Stills, display
+from py_attn.widget._snapshots import Snapshots, display
 from py_attn.widget._traits import SETTABLE, ViewTraits
 from py_attn.widget._viewer import NotebookViewer
 
 
 class AttentionView(ViewTraits):
-    """Attention maps in a notebook: computed by the fused kernels on the viewer's GPU, or given as weights.
+    """Attention maps in a notebook, computed on the GPU of the user's browser, or of given weights.
 
     Parameters
     ----------
@@ -38,12 +38,13 @@ class AttentionView(ViewTraits):
         The element of the batch that is shown.
     title : str
     layer, head : int
-        What is shown first.
+        The map that is shown first.
     colormap : str
-        "auto" (by the notebook's theme), "rocket", "magma" or "viridis"; the suffix ``_r`` reverses it.
+        "auto" (depends on the notebook's theme), "rocket", "magma" or "viridis"; the suffix ``_r``
+        reverses it.
     color_scale : {"sqrt", "linear", "log"}
     pool : {"max", "mean"}
-        What a pixel shows that covers several weights.
+        How several weights that share a pixel are combined.
 
     Attributes
     ----------
@@ -87,7 +88,9 @@ class AttentionView(ViewTraits):
         if weights is not None:
             others = {"query": query, "key": key, "value": value, "mask": mask, "window": window}
             if extra := [name for name, given in others.items() if given is not None]:
-                raise ValueError(f"{extra[0]}: expected nothing beside weights, which are shown as they are")
+                raise ValueError(
+                    f"{extra[0]}: expected no other inputs together with weights, which are shown as they are"
+                )
             source = weights_source(weights, tokens=tokens, title=title, batch=batch)
         else:
             if query is None or key is None:
@@ -120,11 +123,11 @@ class AttentionView(ViewTraits):
             title=source.title,
             source={**described, "engine": self._viewer.engine.name, "edited": []},
             message=source.note,
-            still_id=f"py-attn-still-{uuid.uuid4().hex[:12]}",
+            still_id=f"py-attn-snapshot-{uuid.uuid4().hex[:12]}",
         )
         self._link = session.current.open(self)
-        self._stills = Stills(self, self._link)
-        self._stills.draw_first()
+        self._snapshots = Snapshots(self, self._link)
+        self._snapshots.draw_first()
         self.on_msg(self._on_message)
         self.observe(self._on_look, ["layer", "head", "coloring"])
 
@@ -167,7 +170,7 @@ class AttentionView(ViewTraits):
         return not self._link.closed and self.comm is not None and not getattr(self.comm, "_closed", False)
 
     def take_traits(self, traits: Mapping[str, Any]) -> None:
-        """Take new values of traits from a front end, which gets no echo of them."""
+        """Take new values of traits from a front end, which is not told of them again."""
         # A value may be for a layer or head that the view does not have any more.
         with contextlib.suppress(traitlets.TraitError):
             self.set_state({name: traits[name] for name in SETTABLE if name in traits})
@@ -196,21 +199,21 @@ class AttentionView(ViewTraits):
         self.state = "live"
         self.message = " ".join(filter(None, notes))
         self.source = {**self.source, "engine": self._viewer.engine.name}
-        self._stills.draw_later()
+        self._snapshots.draw_later()
 
     def release(self) -> None:
-        """Free what lies on the device; it is uploaded again when a page shows the view."""
+        """Free the view's tensors on the device; they are uploaded again when a page shows the view."""
         self._viewer.release()
 
     def _on_look(self, _: Any) -> None:
-        self._stills.draw_later()
+        self._snapshots.draw_later()
 
     def _ipython_display_(self, **_: Any) -> None:
-        """Show the live view and, beside it, the still, which a live view hides."""
+        """Show the live view and the snapshot, which the live view hides."""
         found = self._repr_mimebundle_()
         if found is not None:
             display(found[0], metadata=found[1])
-        self._stills.show()
+        self._snapshots.show()
 
     # export
 
@@ -257,7 +260,7 @@ class AttentionView(ViewTraits):
             return
         if self.reachable:
             self.send({"kind": "closed"})
-        self._stills.cancel()
+        self._snapshots.cancel()
         link.close()
         self._viewer.disconnect()
         super().close()

@@ -1,4 +1,4 @@
-"""What an engine is: it gives the weights of a window of a map, and an image of them."""
+"""The interface of engines, which compute the weights of a window of a map, and an image of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Engine(ABC):
     Attributes
     ----------
     name : str
-        As the front end is told.
+        As the front end shows it.
     """
 
     name: str
@@ -74,20 +74,20 @@ class Engine(ABC):
     async def weights(
         self, layer: Layer, masking: Masking, window: Window, style: Style | None = None
     ) -> Array:
-        """Probabilities, or what else ``style.show`` asks for, float32 [heads, rows, columns]; pooled to the
-        window's size as ``style.pool`` says.
+        """Probabilities, or what else ``style.show`` selects, float32 [heads, rows, columns], pooled to the
+        window's size according to ``style.pool``.
         """
 
     async def image(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
         """The same as pixels [heads, height, width, 4]."""
         if style.show == "gradient":
-            # Gradients have signs, which the kernels have no colours for.
+            # Gradients have signs, and the kernels have no colours for negative numbers.
             values = await self.weights(layer, masking, window, style)
             return paint_signed(values, style.colormap, style.scale)
         return await self._painted(layer, masking, window, style)
 
     async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
-        """The weights in colours; an engine that can overrides this to colour them where it computes them."""
+        """The weights in colours; the GPU's engine overrides this and colours them on the GPU."""
         return paint(await self.weights(layer, masking, window, style), style.colormap, style.scale)
 
 
@@ -99,7 +99,7 @@ def objective_gradient(out: Array) -> Array:
 
 
 def row_step(rows: slice, columns: slice, height: int) -> int:
-    """1; or n, to look at every n-th row, where ``height`` rows of an image stand for too many weights."""
+    """1; or n, to compute only every n-th row, where an image of ``height`` rows covers too many weights."""
     count = rows.stop - rows.start
     weights = count * (columns.stop - columns.start)
     return 1 if weights <= MAX_POOLED_WEIGHTS else max(1, count // (4 * height))

@@ -1,4 +1,4 @@
-"""Weights and images from our kernels: only the window that is asked for, coloured on the GPU."""
+"""Weights and images from our kernels: only the requested window, coloured on the GPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GPUEngine(Engine):
         self.device = device
 
     def check(self, heads: int, length: int, head_dim: int) -> None:
-        """Raise ValueError for what would keep a software adapter busy for minutes."""
+        """Raise ValueError for inputs that would keep a software adapter busy for minutes."""
         work = 4.0 * heads * length**2 * head_dim
         if self.device.info.software and work > SOFTWARE_FLOP:
             raise ValueError(
@@ -76,7 +76,7 @@ class GPUEngine(Engine):
     async def weights(
         self, layer: Layer, masking: Masking, window: Window, style: Style | None = None
     ) -> Array:
-        """Probabilities, or what else ``style.show`` asks for, float32 [heads, rows, columns], pooled."""
+        """Probabilities, or what else ``style.show`` selects, float32 [heads, rows, columns], pooled."""
         style = style or Style()
         uploaded = self.upload(layer, masking)
         more: dict[str, Any] = {}

@@ -24,7 +24,7 @@ class _HostEngine(Engine):
     async def weights(
         self, layer: Layer, masking: Masking, window: Window, style: Style | None = None
     ) -> Array:
-        """Probabilities, or what else ``style.show`` asks for, float32 [heads, rows, columns], pooled."""
+        """Probabilities, or what else ``style.show`` selects, float32 [heads, rows, columns], pooled."""
         style = style or Style()
         found = self._whole(layer, masking, window, style)
         if window.size is None:
@@ -38,7 +38,7 @@ class _HostEngine(Engine):
 
 
 class ReferenceEngine(_HostEngine):
-    """numpy, in float32 and head by head: slow, and right."""
+    """numpy, in float32 and head by head: slow but simple."""
 
     name = "numpy"
 
@@ -46,7 +46,7 @@ class ReferenceEngine(_HostEngine):
         """Raise ValueError beyond :data:`MAX_REFERENCE_LENGTH`."""
         if length > MAX_REFERENCE_LENGTH:
             raise ValueError(
-                f"length: the numpy reference goes up to {MAX_REFERENCE_LENGTH:,} here, got {length:,}"
+                f"length: expected at most {MAX_REFERENCE_LENGTH:,} without a GPU, got {length:,}"
             )
 
     def _whole(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Array:
@@ -72,11 +72,11 @@ class GivenEngine(_HostEngine):
     name = "given"
 
     def check(self, heads: int, length: int, head_dim: int) -> None:
-        """Nothing takes long here."""
+        """Accept any input: looking weights up never takes long."""
 
     def _whole(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Array:
         assert isinstance(layer, GivenLayer)
         if style.show != "weights":
-            raise ValueError(f"show: expected weights where only these are given, got {style.show!r}")
+            raise ValueError(f"show: expected weights, as only these are given, got {style.show!r}")
         found = layer.weights[window.heads, window.rows, window.columns]
         return np.ascontiguousarray(found, np.float32)

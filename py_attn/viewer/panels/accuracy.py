@@ -1,4 +1,4 @@
-"""Errors of results against float64, beside those of the same computation in float32."""
+"""Errors of results against float64, compared with those of the same computation in float32."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ABSOLUTE = 1e-6
 
 
 def errors(results: list[Array], exact: Exact) -> dict[str, Any]:
-    """The largest absolute error of several results against float64, what float32 numpy's is, and whether
-    each is within twice that.
+    """The largest absolute error of several results against float64, that of float32 numpy, and whether each
+    result's error is at most twice numpy's.
     """
     compared = []
     for result, wanted, single in zip(results, exact(np.float64), exact(np.float32), strict=True):
@@ -34,7 +34,7 @@ def errors(results: list[Array], exact: Exact) -> dict[str, Any]:
 
 
 def compare(result: Array, arrays: tuple[Array, Array, Array], masking: Masking) -> dict[str, Any]:
-    """The result's largest absolute error against float64, and what plain float32 numpy's is."""
+    """The largest absolute error of the result against float64, and that of plain float32 numpy."""
     rows = sampled_rows(arrays[0])
     exact = rows_of(arrays, masking, rows, np.float64)
     plain = float(np.abs(rows_of(arrays, masking, rows, np.float32) - exact).max())
@@ -49,7 +49,7 @@ def compare(result: Array, arrays: tuple[Array, Array, Array], masking: Masking)
 
 
 def sampled_rows(query: Array) -> npt.NDArray[np.intp]:
-    """All rows, or as many evenly spread ones as the reference can take; first and last among them."""
+    """All rows, or as many as the reference can compute: evenly spread, with the first and the last."""
     _, heads, length, _ = query.shape
     count = max(2, min(length, MAX_SCORES // (heads * length)))
     return np.unique(np.linspace(0, length - 1, count).round().astype(np.intp))

@@ -1,4 +1,4 @@
-"""A Python console: top-level ``await``, one namespace that lives on, results as data or as pictures."""
+"""A Python console: top-level ``await``, one namespace for all inputs, results as data or as pictures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ConsoleError(Exception):
     kind : str
         The exception's class.
     traceback : str
-        From the code's own first line on.
+        Beginning with the first line of the code itself.
     """
 
     def __init__(self, kind: str, traceback: str) -> None:
@@ -41,7 +41,7 @@ class ConsoleError(Exception):
 
 
 class Console:
-    """Runs source text in one namespace, in which ``pa`` and ``np`` are there already.
+    """Runs source texts in one namespace, in which ``pa`` and ``np`` are defined.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Console:
         self._numbers = itertools.count(1)
 
     async def answer(self, source: str, *, show: bool = False) -> dict[str, Any]:
-        """Run ``source``: its last expression, or what went wrong, as plain data.
+        """Run ``source``; returns the value of its last expression, or the error, as plain data.
 
         Parameters
         ----------
@@ -71,11 +71,11 @@ class Console:
             return {"value": await (shown if show else plain)(value)}
         except ConsoleError as error:
             return {"error": error.traceback, "type": error.kind}
-        except Exception as error:  # of reading a tensor back, say
+        except Exception as error:  # for example when a tensor is read back
             return {"error": traceback.format_exc().rstrip(), "type": type(error).__name__}
 
     async def evaluate(self, source: str) -> Any:
-        """Run ``source`` and give the value of its last expression, or None.
+        """Run ``source``; returns the value of its last expression, or None.
 
         Raises
         ------
@@ -174,7 +174,7 @@ def _array(array: np.ndarray[Any, Any], title: str) -> dict[str, Any]:
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     values = np.nan_to_num(values, nan=low, posinf=high, neginf=low)
     cells = (min(MAX_MAP, values.shape[0]), min(MAX_MAP, values.shape[1]))
-    scale = "sqrt" if low >= 0 else "linear"  # what has no negative numbers is mostly weights
+    scale = "sqrt" if low >= 0 else "linear"  # arrays without negative numbers are mostly weights
     pixels = paint(pool(values - np.float32(low), cells, "mean"), "rocket", scale, (high - low) or 1.0)
     where = f", first of {array.size // picture.size}" if array.ndim > 2 and array.size > picture.size else ""
     return {

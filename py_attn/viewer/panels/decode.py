@@ -1,4 +1,4 @@
-"""Decoding position by position through a KV cache: splits, and what each gives to the output."""
+"""Decoding position by position with a KV cache: its splits, and what each contributes to the output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def decode_step(
 
 
 class _Step(NamedTuple):
-    """What one position gives; arrays are [Hq, …]."""
+    """The result of one position; arrays are [Hq, …]."""
 
     out: Array
     lse: Array
@@ -89,7 +89,7 @@ class Decode:
     async def step(self, position: int, head: int, splits: int = DEFAULT_SPLITS) -> dict[str, Any]:
         """Fill the cache up to ``position`` and attend from there.
 
-        A later position appends the keys and values up to it; an earlier one fills the cache anew.
+        A later position appends the keys and values up to it; for an earlier one a new cache is filled.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class Decode:
         keywords: dict[str, Any] = {"softcap": self._softcap} | (mods.functions if mods else {})
         out, lse = pa.decode_attention(row, cache, splits=splits, return_lse=True, **keywords)
         partial_out, partial_lse = pa.decode_partials(row, cache, splits=splits, **keywords)
-        # Here row and column 0 are `position` and `first`, where a cache counts from the first append.
+        # Row 0 here is `position` and column 0 is `first`, whereas a cache counts from the first append.
         if mods:
             keywords |= mods.on_device_at(cache.device, position, first)
         weights = pa.attention_weights(row, key[:, :, first : position + 1], lse, **keywords)

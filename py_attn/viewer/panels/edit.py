@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @method()
 async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
-    """Let the score_mod and mask_mod that ``text`` defines apply to all maps; "" removes them.
+    """Apply the score_mod and mask_mod that ``text`` defines to all maps; "" removes them.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def names(source: Source | None) -> list[str]:
 
 
 async def _try_out(viewer: Viewer, layer: Layer, masking: Masking) -> str:
-    """Run attention once, so that what only the device finds out is raised here; the shader's text."""
+    """Run attention once, so that errors that only the device finds are raised here; returns the shader."""
     if not isinstance(viewer.engine, GPUEngine):
         await viewer.engine.weights(layer, masking, Window([0], slice(0, 1), slice(0, 1)))
         return ""

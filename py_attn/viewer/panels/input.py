@@ -1,4 +1,4 @@
-"""Input: what a visitor opens becomes the source. Modules that a start does not need are imported late."""
+"""Input: what a visitor opens becomes the source. Modules not needed when a page starts are imported late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def open_sample(viewer: Viewer, data: Any) -> dict[str, Any]:
 
 @method(early=True)
 async def load_model(viewer: Viewer, progress: Progress | None = None) -> dict[str, Any]:
-    """Load MiniLM; ``progress(stage, loaded, total)``. A cancelled download gives ``loaded`` False."""
+    """Load MiniLM, calling ``progress(stage, loaded, total)``; ``loaded`` is False if cancelled."""
     try:
         if viewer.device is None:
             viewer.model = await models.load("minilm", backend="numpy", progress=progress)
@@ -41,7 +41,7 @@ async def open_text(viewer: Viewer, text: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        When the text has no word in it, or no model is loaded.
+        When the text has no words, or no model is loaded.
     """
     if viewer.model is None:
         raise ValueError("no model is loaded yet")
@@ -67,7 +67,7 @@ async def open_file(viewer: Viewer, data: Any) -> dict[str, Any]:
 def _source(kind: str, trace: Trace[Any]) -> Source:
     layers = [Layer(layer.query, layer.key, layer.value, layer.lse) for layer in trace.layers]
     note = (
-        f"The text was cut after {len(trace.tokens)} tokens, the longest that the model reads."
+        f"The text was cut off after {len(trace.tokens)} tokens, the most that the model can read."
         if trace.truncated
         else ""
     )

@@ -1,4 +1,4 @@
-"""Kernel timings: a call taken apart into upload, compile, dispatch and read-back, and its error."""
+"""Kernel timings: the times of upload, compilation, dispatch and read-back of a call, and its error."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Call(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What the last repetition gave, and the part of the answer that all repetitions make."""
+    """The result of the last repetition, and the part of the answer that depends on all repetitions."""
 
     answer: dict[str, Any]
     results: list[Array]
@@ -150,7 +150,7 @@ async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progre
 
 
 class TimedCall(NamedTuple):
-    """All dispatches of an operation together, and the one that it is called by."""
+    """All dispatches of an operation together, and the main one, by which the operation is named."""
 
     main: DispatchTiming
     dispatches: int
@@ -160,7 +160,7 @@ class TimedCall(NamedTuple):
 
 
 async def read_timer(timer: Timer, kernel: str) -> TimedCall:
-    """What a timer measured of an operation, of whose plans the one called ``kernel`` is the main one."""
+    """A timer's measurements of an operation; its main plan is the one of ``kernel``."""
     plans = await timer.plans()
     return TimedCall(
         main=next(plan.main for plan in plans if plan.kernel == kernel),
@@ -172,7 +172,7 @@ async def read_timer(timer: Timer, kernel: str) -> TimedCall:
 
 
 def measure_reference(arrays: tuple[Array, Array, Array], masking: Masking, repeats: int) -> dict[str, Any]:
-    """Time numpy in float32, where there is no device: everything is "dispatch"."""
+    """Time numpy in float32, where there is no device: all of the time counts as "dispatch"."""
     query, _, _ = arrays
     rows = sampled_rows(query)
     times = []

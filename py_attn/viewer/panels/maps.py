@@ -20,7 +20,7 @@ MAX_WEIGHTS = 1_000_000
 
 @method(start={"colormap": "rocket", "scale": "sqrt"}, notebook=True)
 async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weights") -> dict[str, object]:
-    """The colour strip; see :func:`py_attn.colormaps.legend`."""
+    """The legend of the colours; see :func:`py_attn.colormaps.legend`."""
     style = Style(show, colormap, scale)
     return colormaps.legend(style.colormap, style.scale, signed=style.show == "gradient")
 
@@ -29,7 +29,7 @@ async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weight
 async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
     """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4].
 
-    ``step`` is 1, or n where only every n-th row was looked at.
+    ``step`` is 1, or n where only every n-th row was computed.
     """
     source, chosen = viewer.layer(layer)
     everything = slice(0, source.length)
@@ -61,13 +61,13 @@ async def window(
 ) -> dict[str, Any]:
     """A part of one map, at most ``size`` [height, width] cells of it.
 
-    ``edited`` False shows the map as it is without the visitor's score_mod and mask_mod.
+    With ``edited`` False the map is shown without the visitor's score_mod and mask_mod.
 
     Returns
     -------
     dict
         ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns``; ``exact``: whether
-        every cell is one weight; ``step``: 1, or n where only every n-th row was looked at.
+        every cell is one weight; ``step``: 1, or n where only every n-th row was computed.
     """
     source, chosen = viewer.layer(layer)
     r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
@@ -98,7 +98,7 @@ async def weights(
     Raises
     ------
     ValueError
-        When they are more than :data:`MAX_WEIGHTS`.
+        When the part has more than :data:`MAX_WEIGHTS` weights.
     """
     source, chosen = viewer.layer(layer)
     style = Style(show)
@@ -118,7 +118,7 @@ async def weights(
 async def row(
     viewer: Viewer, layer: int, head: int, query: int, links: int = 8, show: Show = "weights"
 ) -> dict[str, Any]:
-    """The exact weights of one query (or what else ``show`` asks for), and its strongest keys."""
+    """The exact weights of one query (or their gradients, see ``show``), and its strongest keys."""
     source, chosen = viewer.layer(layer)
     style = Style(show)
     part = Window([head], _range("query", [query, query + 1], source.length), slice(0, source.length))

@@ -1,4 +1,4 @@
-"""Operations beside attention that the kernel panel runs on a layer, and their exact results."""
+"""Operations other than attention that the kernel panel runs on a layer, and their exact results."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Operation(NamedTuple):
     Attributes
     ----------
     label, call : str
-        Its name in a table, and the function that is called.
+        The operation's name in a table, and the function that is called.
     about : str
     kernel : str
         The main kernel, whose shader is shown.
     prepare : callable
-        From uploaded query, key and value to what ``run`` takes; not timed.
+        Takes the uploaded query, key and value and returns what ``run`` takes; not timed.
     run : callable
         The call itself.
     exact : coroutine function
-        From the arrays and the result of ``prepare`` to :data:`Exact`.
+        Takes the arrays and the result of ``prepare`` and returns :data:`Exact`.
     """
 
     label: str
@@ -138,7 +138,7 @@ async def _exact_decode(arrays: Arrays, prepared: Any) -> Exact:
     _, cache = prepared
     if not cache.key_format:
         return lambda dtype: (reference.decode_attention(query[:, :, -1:], key, value, compute_dtype=dtype),)
-    # From the codes in the cache: how far they are from the original numbers is no error of the kernel.
+    # Computed from the codes in the cache, because quantisation is not an error of this kernel.
     codes = [
         turboquant_reference.unpack(await storage.numpy(), form.bits, form.dim)
         for storage, form in ((cache.keys, cache.key_format), (cache.values, cache.value_format))

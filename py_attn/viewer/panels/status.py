@@ -1,4 +1,4 @@
-"""Status: what Python computes on, and with which versions."""
+"""Status: the device on which Python computes, and the versions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @method(early=True, notebook=True)
 async def connect(viewer: Viewer) -> dict[str, Any]:
-    """Ask for a GPU; see :meth:`py_attn.viewer.Viewer.connect`."""
+    """Request a GPU; see :meth:`py_attn.viewer.Viewer.connect`."""
     return await viewer.connect()
 
 
 def describe(device: pa.Device | None, reason: str = "") -> dict[str, Any]:
-    """A device, or why there is none.
+    """Description of a device, or of the reason why there is none.
 
     Returns
     -------

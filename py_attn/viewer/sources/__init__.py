@@ -1,1 +1,1 @@
-"""What is looked at: a sentence, synthetic input, given arrays, or a file; and who may see whom."""
+"""What is looked at: a sentence, synthetic input, arrays, or a file; and which keys a query may see."""

@@ -56,7 +56,7 @@ def _convert(value: Any) -> Array:
 
 
 def _check_finite(name: str, array: Array) -> None:
-    # A sum is finite only when all its parts are, and float64 does not overflow over a sum of float32.
+    # A sum is finite only if all its terms are, and a float64 sum of float32 numbers cannot overflow.
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(array.sum(dtype=np.float64)):
             return
@@ -94,7 +94,7 @@ def token_list(tokens: Sequence[str] | None, length: int) -> list[str]:
         return [str(i) for i in range(length)]
     if isinstance(tokens, str):
         raise TypeError(
-            f"tokens: expected a list of {length:,} texts, got one text; tokens=text.split() gives its words"
+            f"tokens: expected a list of {length:,} strings, got one; text.split() makes a list of its words"
         )
     texts = [str(token) for token in tokens]
     _check_length("tokens", len(texts))
@@ -173,7 +173,7 @@ def _check_shapes(query: Array, key: Array, value: Array) -> None:
         expected = (layers, size, kv_heads, length, dim if name == "key" else given.shape[4])
         if given.shape != expected or not given.size:
             raise ValueError(
-                f"{name}: expected {list(expected)} ([layers, B, H, S, D]) beside a query of "
+                f"{name}: expected {list(expected)} ([layers, B, H, S, D]) for a query of "
                 f"{list(query.shape)}, got {list(given.shape)}"
             )
     if heads % kv_heads:
@@ -218,7 +218,7 @@ def _bias(mask: Any, batch: int, size: int, heads: int, length: int) -> Array:
         fits = False
     if not fits:
         raise ValueError(
-            f"mask: expected what broadcasts to [B, H, S, S] = {list(full)}, got {list(array.shape)}"
+            f"mask: expected a shape that broadcasts to [B, H, S, S] = {list(full)}, got {list(array.shape)}"
         )
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     array = array[batch : batch + 1] if array.shape[0] > 1 else array
@@ -289,7 +289,7 @@ def _five_weights(array: Array) -> Array:
 
 
 def _sums_note(layers: list[Array]) -> str:
-    """A note about rows that do not sum to 1; a row of zeros may attend to nothing, and is right."""
+    """A note about rows that do not sum to 1. A row of zeros is valid: it may attend to nothing."""
     wrong = rows = 0
     low, high, outside = np.inf, -np.inf, False
     for array in layers:

@@ -32,7 +32,7 @@ def read_source(data: bytes) -> Source:
     Raises
     ------
     TypeError, ValueError
-        When the file is broken or an array is not what it should be; the message names the array.
+        When the file is broken or an array is not as expected; the message names the array.
     """
     arrays = _read(data)
     title = str(arrays.get("title", arrays.get("text", "")))

@@ -13,12 +13,14 @@ class GivenLayer(Layer):
         self.weights = weights
 
     async def host(self) -> tuple[Array, Array, Array]:
-        """Raises ValueError: given weights came without what they were computed from."""
-        raise ValueError("layer: these weights were given without query, key and value; nothing can be run")
+        """Raises ValueError: weights were given, but not what they were computed from."""
+        raise ValueError(
+            "layer: only weights were given, without the query, key and value that a kernel needs"
+        )
 
 
 class GivenSource(Source):
-    """Something to look at whose weights are given."""
+    """A source whose weights are given."""
 
     def _first(self) -> Array:
         layer = self.layers[0]

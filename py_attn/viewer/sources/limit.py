@@ -32,7 +32,7 @@ class Limit:
     Parameters
     ----------
     seconds : float
-        Of one :meth:`run`; a :meth:`run` inside another one shares its time.
+        The time limit of one :meth:`run`; a :meth:`run` inside another one shares its time.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class Limit:
         return result
 
     def step(self) -> None:
-        """Count one round of a loop, or one call of a function, of the text.
+        """Count one iteration of a loop, or one call of a function, of the text.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class _Steps(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
-        # STEP gives None.
+        # STEP returns None.
         step = ast.Call(ast.Name(STEP, ast.Load()), [], [])
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.body.insert(0 if ast.get_docstring(node) is None else 1, ast.Expr(step))

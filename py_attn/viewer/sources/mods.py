@@ -44,7 +44,7 @@ class ModError(Exception):
     line : int or None
         Of the text, from 1 on.
     finished : bool
-        False where it ran until something ended it; then it should not be run again unasked.
+        False where it ran until something ended it; then it should not be run again by itself.
     """
 
     def __init__(self, message: str, line: int | None, *, finished: bool = True) -> None:
@@ -62,9 +62,9 @@ class Mods:
     functions : dict
         ``score_mod`` and ``mask_mod``, whichever there are, for the kernels.
     plain : dict
-        The same for numpy: looking things up in arrays instead of tensors.
+        The same for numpy: they read arrays instead of tensors.
     wgsl : str
-        What they became, "" where there is no device.
+        The functions as WGSL, "" where there is no device.
     """
 
     functions: dict[str, Any]
@@ -192,7 +192,7 @@ class _Host:
 
 
 class _Table:
-    """An array that is looked up as a tensor is: what is past an edge takes the edge's element."""
+    """An array that is indexed like a tensor: an index out of bounds reads the nearest element."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self.array = array

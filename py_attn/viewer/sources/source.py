@@ -1,4 +1,4 @@
-"""What is being looked at: queries, keys and values of some layers, and who may see whom."""
+"""What is looked at: queries, keys and values of some layers, and which keys a query may see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Masking:
-    """The keyword arguments of an attention call that decide who may see whom.
+    """The keyword arguments of an attention call that decide which keys a query sees, and how scores change.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Source:
     layers : list of Layer
     masking : Masking
     note : str
-        What the visitor should know about it, "" for nothing.
+        A note to the visitor, "" for none.
     """
 
     kind: str
@@ -152,7 +152,7 @@ class Source:
         return int(self.layers[0].query.shape[3])
 
     def describe(self) -> dict[str, Any]:
-        """What a front end needs to lay itself out."""
+        """What a front end needs for its layout."""
         return {
             "kind": self.kind,
             "title": self.title,

@@ -1,4 +1,4 @@
-"""Synthetic input of any shape: heads that look back by different distances, with noise added."""
+"""Synthetic input of any shape: heads that attend to keys at different distances, with noise added."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def _bias(mask: str, length: int, heads: int) -> Array | None:
     if mask == "documents":
         if length > MAX_DOCUMENTS_LENGTH:
             raise ValueError(
-                f"mask: documents is a boolean matrix, for lengths up to {MAX_DOCUMENTS_LENGTH}, got {length}"
+                f"mask: documents needs a boolean matrix; expected a length up to {MAX_DOCUMENTS_LENGTH}, "
+                f"got {length}"
             )
         document = np.arange(length) * 4 // length
         same: Array = document[:, None] == document[None, :]
