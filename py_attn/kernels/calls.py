@@ -24,7 +24,7 @@ def run_call(
     options: Sequence[Any],
     make: Callable[[], Planned],
 ) -> dict[str, Tensor]:
-    """Run the plan of an earlier call with this plan key, else the one that ``make`` returns after all checks.
+    """Run the plan of an earlier call with this plan key, else that which ``make`` returns after all checks.
 
     Parameters
     ----------
