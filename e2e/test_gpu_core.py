@@ -11,7 +11,7 @@ import numpy as np
 import py_attn as pa
 from py_attn.gpu import device as devices
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.program import BoundBuffer
+from py_attn.gpu.binding import BoundBuffer
 from py_attn.gpu.shader import Binding, render
 
 device = pa.default_device()
@@ -281,7 +281,7 @@ for _ in range(5):
     gc.collect()
 sizes.append(device.memory_allocated() - before)
 sizes
-""") == [4 * 6400 + 400] * 5 + [0]  # fmt: skip
+""") == [4 * 6400 + 3 * 400] * 5 + [0]  # fmt: skip, an LSE lies with its maxima and sums
 
 
 def test_a_buffer_used_again_does_not_disturb_earlier_work(run):

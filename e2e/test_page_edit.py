@@ -142,7 +142,7 @@ def edited(page, site_url):
     wait_for_maps(page, 1)
     page.plain = pixels(page, THUMB)
     preset(page, "Sliding window")
-    expect(page.locator("#focus header p")).to_contain_text("Your mask_mod holds")
+    expect(page.locator("#focus header p")).to_contain_text("Your mask_mod is applied")
     wait_for_change(page, THUMB, page.plain)
     write(page, ENDLESS_IN_C)
     expect(page.locator("#edit").get_by_role("button", name="Stop")).to_be_visible()
@@ -176,7 +176,7 @@ def test_stop_beside_the_text_ends_it_for_good(edited, artifacts):
     write(edited, TRIPLED)
     edited.keyboard.press("ControlOrMeta+Enter")
     expect(status).to_contain_text("score_mod traced into WGSL")
-    expect(edited.locator("#focus header p")).to_contain_text("Your score_mod holds")
+    expect(edited.locator("#focus header p")).to_contain_text("Your score_mod is applied")
 
 
 def test_the_consoles_stop_does_not_apply_it_again(edited):

@@ -11,7 +11,8 @@ from typing import Any
 
 from py_attn import onnx_reference
 from py_attn.arguments import check_int, check_mask_shape, check_positive, resolve
-from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.gpu.device import as_tensor
+from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.forward import attention as fused_attention
 from py_attn.kernels.attention.weights import attention_scores
 from py_attn.kernels.checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of

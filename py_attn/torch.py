@@ -9,8 +9,8 @@ import math
 from typing import Any, Literal
 
 from py_attn.arguments import check_mask_shape, check_real, resolve
-from py_attn.gpu.device import Device
-from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.gpu.device import Device, as_tensor
+from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.forward import attention
 from py_attn.kernels.checks import check_mask_dtype, find_device, float_tensor, shape_of
 from py_attn.kernels.copy import broadcast, contiguous

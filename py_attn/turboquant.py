@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py_attn.arguments import check_head_dim
+from py_attn.gpu.device import Device
 from py_attn.gpu.kernel import Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.checks import find_device, float_tensor, shape_of
@@ -113,7 +114,8 @@ def dequantize(packed: Packed) -> Tensor:
         raise TypeError(f"packed: expected what quantize returns, got {type(packed).__name__}")
     packed.words.storage("packed")
     if not packed.words.size:
-        return packed.words.device.empty(packed.shape)
+        device: Device = packed.words.device
+        return device.empty(packed.shape)
     form = kernels.Format(packed.bits, packed.shape[-1], packed.qjl)
     out = kernels.run_rotation("packed", _four_axes(packed.words), form, "dequantize")
     return out.reshape(*packed.shape)

@@ -671,7 +671,7 @@ def test_splits_are_combined(device, cache):
     wanted = {"rows": 12, "splits": 7, "heads": 6, "queries": 1, "empty_lse": -math.inf}
     assert {name: reduce[1][name] for name in wanted} == wanted
     assert split[3]["out"][0] == reduce[3]["partial_out"][0]
-    assert split[3]["lse"][0] == reduce[3]["partial_lse"][0]
+    assert split[3]["partial_rows"][0] == reduce[3]["partial_rows"][0]
     partial, lse = pa.decode_partials(query, cache, splits=7)
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from py_attn.gpu.binding import BoundBuffer
 from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.program import BoundBuffer
 from py_attn.gpu.shader import Binding, Shader, environment, render
 from py_attn.gpu.tensor import Tensor
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from py_attn.arguments import check_int, check_real
-from py_attn.errors import WebGPUUnavailableError
+from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu import binding
 from py_attn.gpu.binding import BoundBuffer
 from py_attn.gpu.bridge import AdapterInfo, Bridge, DeviceBridge, Progress
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
 from py_attn.gpu.kernel import NewTensor, Plan, PlanCache
 from py_attn.gpu.memory import Memory
-from py_attn.gpu.program import Program
+from py_attn.gpu.program import Program, record
 from py_attn.gpu.queue import Queue
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, contiguous_strides
@@ -73,7 +73,7 @@ class Device:
     ----------
     info : AdapterInfo
     queue : Queue
-        Recorded work, programs and timers.
+        Recorded work, and the errors that come back.
     plans : PlanCache
         The plans of earlier calls, for all kernels.
     tuner : Tuner
@@ -139,7 +139,7 @@ class Device:
             raise TypeError(f"{name}: expected an array ({error})") from None
         kind = default_dtype(values, name) if dtype is None else check_dtype(dtype)
         carried = encode(values, kind, name)
-        storage = Storage(self, *self._memory.take(carried.nbytes, name))
+        storage = Storage(self, self.queue, *self._memory.take(carried.nbytes, name))
         result = Tensor(storage, kind, carried.shape, contiguous_strides(carried.shape))
         if carried.nbytes:
             try:
@@ -168,7 +168,7 @@ class Device:
         padded = (*sizes[:-1], pitch) if pitch is not None else sizes
         strides = contiguous_strides(padded)
         total = math.prod(padded)
-        storage = Storage(self, *self._memory.take(total * kind.itemsize, "tensor"))
+        storage = Storage(self, self.queue, *self._memory.take(total * kind.itemsize, "tensor"))
         if self.poison_outputs and total:
             self.queue.write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
         return Tensor(storage, kind, sizes, strides)
@@ -277,13 +277,13 @@ class Device:
     @contextmanager
     def record(self) -> Iterator[Program]:
         """Record what is called inside into a :class:`Program` instead of running it."""
-        with self.queue.record() as program:
+        with record(self.queue) as program:
             yield program
 
     @contextmanager
     def timer(self) -> Iterator[Timer]:
         """Time every dispatch made inside: ``with device.timer() as timer: …; await timer.results()``."""
-        with self.queue.timer() as timer:
+        with Timer(self.queue).running() as timer:
             yield timer
 
     async def synchronize(self) -> None:
@@ -330,4 +330,31 @@ class Device:
         self._bridge.destroy()
 
 
-__all__ = ["DType", "Device", "default_device", "request_device"]
+def as_tensor(name: str, value: object, device: Device, dtype: str | None = None) -> Tensor:
+    """``value`` if it is a tensor of ``device``, else uploaded.
+
+    Raises
+    ------
+    TypeError, ValueError, DeviceLostError
+        When it is neither tensor nor array, lives on another or a lost device, or was destroyed.
+    """
+    if not isinstance(value, Tensor):
+        return device.tensor(value, None if dtype is None else check_dtype(dtype).name, name=name)
+    value.storage(name)
+    if value.device is not device:
+        raise ValueError(f"{name}: the tensor is on another device ({value.device}) than {device}")
+    return value
+
+
+def device_of(*values: object) -> Device | None:
+    """The device of the first tensor among ``values``."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.device.lost:
+                raise DeviceLostError("the tensor's device was lost; request a new one and upload again")
+            found: Device = value.device
+            return found
+    return None
+
+
+__all__ = ["DType", "Device", "as_tensor", "default_device", "device_of", "request_device"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from py_attn.errors import GPUOutOfMemoryError, GPUValidationError, ShaderError
 from py_attn.gpu.bridge import BridgeError, DeviceBridge
-from py_attn.gpu.program import Dispatch
+from py_attn.gpu.recorder import Dispatch
 from py_attn.gpu.shader import Shader
 
 

@@ -2,67 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from py_attn.gpu.binding import BoundBuffer
-from py_attn.gpu.bridge import PARAMS_ALIGNMENT, RawTiming
-from py_attn.gpu.shader import Shader
-from py_attn.gpu.tensor import Storage
-
-if TYPE_CHECKING:
-    from py_attn.gpu.queue import Queue
+from py_attn.gpu.bridge import RawTiming
+from py_attn.gpu.queue import Queue
+from py_attn.gpu.recorder import Dispatch, Recorder
 
 
-class Dispatch(NamedTuple):
-    """One recorded dispatch.
-
-    Attributes
-    ----------
-    shader : Shader
-    workgroups : (int, int, int)
-    pipeline : int
-        Handle of the compiled shader.
-    compiled : bool
-        Whether the pipeline was made for this dispatch.
-    run : int
-        Number of the plan's run that it belongs to; dispatches of one run follow each other.
-    is_main : bool
-        Whether this dispatch names the run in timings.
-    """
-
-    shader: Shader
-    workgroups: tuple[int, int, int]
-    pipeline: int
-    compiled: bool
-    run: int
-    is_main: bool
-
-
-class Recorder:
-    """The word stream and the params block of a sequence of dispatches.
-
-    With ``keep`` it holds on to the buffers too, for a program that is submitted later.
-    """
-
-    def __init__(self, *, keep: bool = False) -> None:
-        self._keep = keep
-        self.words = array("I")
-        self.params = bytearray()
-        self.dispatches: list[Dispatch] = []
-        self.storages: dict[int, Storage] = {}
-
-    def add(self, dispatch: Dispatch, params: bytes, buffers: Sequence[BoundBuffer]) -> None:
-        """Append one dispatch."""
-        words = [dispatch.pipeline, len(self.params), len(params), *dispatch.workgroups, len(buffers)]
-        for bound in buffers:
-            words += (bound.storage.handle, bound.offset, bound.size)
-            if self._keep:
-                self.storages[bound.storage.handle] = bound.storage
-        self.words.extend(words)
-        self.params += params + bytes(-len(params) % PARAMS_ALIGNMENT)
-        self.dispatches.append(dispatch)
+@contextmanager
+def record(queue: Queue) -> Iterator[Program]:
+    """Record what is called inside into a :class:`Program` instead of running it."""
+    with queue.record() as recorder:
+        program = Program(queue, recorder)
+        yield program
+    program.upload()
 
 
 class Program:

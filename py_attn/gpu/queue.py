@@ -1,4 +1,4 @@
-"""The queue of a device: pending work, its batches, programs, timers, and the errors that come back."""
+"""The queue of a device: pending work, its batches and submissions, and the errors that come back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from py_attn.gpu.binding import BoundBuffer, check_aliases
 from py_attn.gpu.bridge import BridgeError, DeviceBridge
 from py_attn.gpu.memory import Memory
 from py_attn.gpu.pipelines import Pipelines
-from py_attn.gpu.program import Dispatch, Program, Recorder
+from py_attn.gpu.recorder import Dispatch, Recorder
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage
-from py_attn.gpu.timing import Timer
+
+#: Dispatches that were submitted with clocks, behind the ticket that their times come by.
+Timed = list[tuple[int, Sequence[Dispatch]]]
 
 # Recorded work is sent in batches: the first dispatch alone, so that an idle GPU starts at once, then twice
 # as many each time up to this many, so that a dispatch costs little CPU time and the GPU does not wait.
@@ -41,7 +43,7 @@ class Queue:
         self._memory = memory
         self._pending = Recorder()
         self._recording: Recorder | None = None
-        self._timer: Timer | None = None
+        self._timed: Timed | None = None
         self._batch = 1
         self._runs = 0
         # Errors that came while a program waited for its own.
@@ -90,7 +92,8 @@ class Queue:
         pipeline, compiled = self.pipelines.find(shader)
         recorder = self._recording or self._pending
         recorder.add(Dispatch(shader, workgroups, pipeline, compiled, run, is_main), params, buffers)
-        if self._recording is None and (self._timer or len(self._pending.dispatches) >= self._batch):
+        is_full = len(self._pending.dispatches) >= self._batch
+        if self._recording is None and (is_full or self._timed is not None):
             self._batch = min(2 * self._batch, _MAX_BATCH)
             self.flush()
 
@@ -100,33 +103,43 @@ class Queue:
         return self._recording is not None
 
     @contextmanager
-    def record(self) -> Iterator[Program]:
-        """Record what is called inside into a :class:`Program` instead of running it."""
+    def record(self) -> Iterator[Recorder]:
+        """Keep what is called inside in a recorder of its own instead of running it.
+
+        Raises
+        ------
+        RuntimeError
+            When something is being recorded already.
+        """
         if self._recording is not None:
             raise RuntimeError("record: a program is being recorded already")
         self.check_alive()
         self.flush()
-        recorder = self._recording = Recorder(keep=True)
-        program = Program(self, recorder)
+        self._recording = Recorder(keep=True)
         try:
-            yield program
+            yield self._recording
         finally:
             self._recording = None
-        program.upload()
 
     @contextmanager
-    def timer(self) -> Iterator[Timer]:
-        """Time each dispatch that is recorded inside."""
-        if self._timer is not None:
+    def time(self, timed: Timed) -> Iterator[None]:
+        """Submit what is called inside with clocks, dispatch by dispatch, and note it in ``timed``.
+
+        Raises
+        ------
+        RuntimeError
+            When something is being timed already.
+        """
+        if self._timed is not None:
             raise RuntimeError("timer: dispatches are being timed already")
         self.check_alive()
         self.flush()
-        timer = self._timer = Timer(self)
+        self._timed = timed
         try:
-            yield timer
+            yield
             self.flush()
         finally:
-            self._timer = None
+            self._timed = None
 
     # Sending
 
@@ -140,7 +153,7 @@ class Queue:
         self._memory.destroy_doomed()
 
     def _send(self, recorder: Recorder) -> None:
-        if not self._timer:
+        if self._timed is None:
             self.bridge.run_program(recorder.words, recorder.params)
             return
         program = self.bridge.create_program(recorder.words)
@@ -148,10 +161,10 @@ class Queue:
         self.bridge.destroy_program(program)
 
     def submit(self, program: int, recorder: Recorder) -> None:
-        """Run a program that the bridge holds, and time it if a timer is active."""
-        if self._timer:
+        """Run a program that the bridge holds, and time it where dispatches are being timed."""
+        if self._timed is not None:
             ticket = self.bridge.submit_timed(program, recorder.params)
-            self._timer.add(ticket, recorder.dispatches)
+            self._timed.append((ticket, tuple(recorder.dispatches)))
         else:
             self.bridge.submit_program(program, recorder.params)
 
@@ -203,9 +216,9 @@ class Queue:
             raise self.pipelines.exception(first, len(errors) - 1)
         self.check_alive()
 
-    async def take_errors(self, program: Program) -> list[BridgeError]:
-        """Wait, and return the errors of ``program``; others are kept for the next :meth:`raise_errors`."""
-        labels = {dispatch.shader.label for dispatch in program.dispatches}
+    async def take_errors(self, dispatches: Sequence[Dispatch]) -> list[BridgeError]:
+        """Wait, and return the errors that these dispatches made; others are kept for who waits for them."""
+        labels = {dispatch.shader.label for dispatch in dispatches}
         mine = []
         for error in await self.bridge.synchronize():
             if error.label.split(" #")[0] not in labels:

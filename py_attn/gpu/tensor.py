@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from py_attn.arguments import check_int
-from py_attn.errors import DeviceLostError
-from py_attn.gpu.dtypes import DType, check_dtype, decode
-
-if TYPE_CHECKING:
-    from py_attn.gpu.device import Device
+from py_attn.gpu.dtypes import DType, decode
 
 Index = int | slice | EllipsisType | None
 
@@ -35,11 +31,45 @@ class RowParts(NamedTuple):
     natural: bool
 
 
-class Storage:
-    """One buffer; freed with its last tensor, or when one of its tensors is destroyed."""
+class Owner(Protocol):
+    """What a tensor asks of the queue of its device."""
 
-    def __init__(self, device: Device, handle: int, nbytes: int) -> None:
+    def check_alive(self) -> None:
+        """Raise :class:`DeviceLostError` when the device is gone."""
+        ...
+
+    def release(self, storage: Storage) -> None:
+        """Take the buffer back."""
+        ...
+
+    async def read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        """Fill ``out`` from the buffer's bytes at ``offset``, and raise what failed before."""
+        ...
+
+    async def synchronize(self) -> None:
+        """Wait until everything recorded so far is done, and raise what failed."""
+        ...
+
+
+class Storage:
+    """One buffer; freed when the last tensor on it goes, or when one of them is destroyed.
+
+    Attributes
+    ----------
+    device : Device
+    owner : Owner
+        Its queue.
+    handle : int
+        The buffer's, on the far side of the bridge.
+    nbytes : int
+    alive : bool
+    row_parts : RowParts or None
+        Of an LSE that a kernel wrote.
+    """
+
+    def __init__(self, device: Any, owner: Owner, handle: int, nbytes: int) -> None:
         self.device = device
+        self.owner = owner
         self.handle = handle
         self.nbytes = nbytes
         self.alive = True
@@ -48,7 +78,7 @@ class Storage:
     def free(self) -> None:
         if self.alive:
             self.alive = False
-            self.device.queue.release(self)
+            self.owner.release(self)
 
     def __del__(self) -> None:
         if getattr(self, "alive", False):
@@ -85,7 +115,8 @@ class Tensor:
         return self.kind.name
 
     @property
-    def device(self) -> Device:
+    def device(self) -> Any:
+        """The :class:`py_attn.gpu.device.Device` it lies on."""
         return self._storage.device
 
     @property
@@ -116,7 +147,7 @@ class Tensor:
         storage = self._storage
         return self.kind.name, self.shape, self.strides, self.offset, storage.nbytes, storage.row_parts
 
-    def lives_on(self, device: Device) -> bool:
+    def lives_on(self, device: object) -> bool:
         """Whether it belongs to ``device`` and was not destroyed."""
         return self._storage.alive and self._storage.device is device
 
@@ -141,7 +172,7 @@ class Tensor:
         """
         if not self._storage.alive:
             raise ValueError(f"{name}: the tensor was destroyed")
-        self.device.check_alive()
+        self._storage.owner.check_alive()
         return self._storage
 
     def __getitem__(self, index: Any) -> Any:
@@ -238,12 +269,12 @@ class Tensor:
         """
         storage = self.storage()
         if self.size == 0:
-            await self.device.synchronize()
+            await storage.owner.synchronize()
             return decode(np.empty(self.shape, self.kind.carrier), self.kind)
         first, last = byte_span(self)
         first = first // 4 * 4
         raw = np.empty(-(-(last - first) // 4) * 4, np.uint8)
-        await self.device.queue.read(storage, first, raw)
+        await storage.owner.read(storage, first, raw)
         elements = raw[: (raw.size // self.kind.itemsize) * self.kind.itemsize].view(self.kind.carrier)
         begin = self.offset - first // self.kind.itemsize
         strided = np.lib.stride_tricks.as_strided(
@@ -313,29 +344,3 @@ def _strides_for(
         if runs[-1][0] == 1:
             runs.pop()
     return tuple(reversed(result))
-
-
-def as_tensor(name: str, value: object, device: Device, dtype: str | None = None) -> Tensor:
-    """``value`` if it is a tensor of ``device``, else uploaded.
-
-    Raises
-    ------
-    TypeError, ValueError, DeviceLostError
-        When it is neither tensor nor array, lives on another or a lost device, or was destroyed.
-    """
-    if not isinstance(value, Tensor):
-        return device.tensor(value, None if dtype is None else check_dtype(dtype).name, name=name)
-    value.storage(name)
-    if value.device is not device:
-        raise ValueError(f"{name}: the tensor is on another device ({value.device}) than {device}")
-    return value
-
-
-def device_of(*values: object) -> Device | None:
-    """The device of the first tensor among ``values``."""
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.device.lost:
-                raise DeviceLostError("the tensor's device was lost; request a new one and upload again")
-            return value.device
-    return None

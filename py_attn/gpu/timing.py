@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from py_attn.gpu.queue import Queue, Timed
 from py_attn.gpu.shader import Shader
-
-if TYPE_CHECKING:
-    from py_attn.gpu.program import Dispatch
-    from py_attn.gpu.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +100,13 @@ class Timer:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._submitted: list[tuple[int, Sequence[Dispatch]]] = []
+        self._submitted: Timed = []
 
-    def add(self, ticket: int, dispatches: Sequence[Dispatch]) -> None:
-        """Note dispatches that were submitted; their times are fetched by the ticket."""
-        self._submitted.append((ticket, tuple(dispatches)))
+    @contextmanager
+    def running(self) -> Iterator[Timer]:
+        """Time what is called inside."""
+        with self._queue.time(self._submitted):
+            yield self
 
     async def results(self) -> list[DispatchTiming]:
         """Wait for the timed dispatches and return their times in the order of the calls.
@@ -118,7 +117,8 @@ class Timer:
             When one of them failed.
         """
         self._queue.flush()
-        submitted, self._submitted = self._submitted, []
+        submitted = self._submitted.copy()
+        self._submitted.clear()
         rows: list[DispatchTiming] = []
         for ticket, dispatches in submitted:
             raw = await self._queue.bridge.timings(ticket)

@@ -13,12 +13,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from py_attn.gpu.bridge import Bridge
-
-if TYPE_CHECKING:
-    from py_attn.gpu.queue import Queue
+from py_attn.gpu.program import record as record_program
+from py_attn.gpu.queue import Queue
 
 #: The candidates of a shape bucket: the name of each, and what records it once.
 Candidates = Mapping[str, Callable[[], object]]
@@ -241,13 +239,13 @@ class Tuner:
         if queue.lost or queue.is_recording:
             return None
         recorded = queue.recorded
-        with queue.record() as program:
+        with record_program(queue) as program:
             for _ in range(runs):
                 record()
         queue.recorded = recorded
         try:
             timing = await program.time_after(warmup_runs)
-            errors = await queue.take_errors(program)
+            errors = await queue.take_errors(program.dispatches)
         finally:
             program.destroy()
         return None if errors else (timing.wall_us if timing.gpu_us is None else timing.gpu_us) / runs

@@ -42,7 +42,7 @@ def run_call(
     dict
         The tensors of the call and those that the plan made, by name.
     """
-    device = next((x.device for x in tensors.values() if type(x) is Tensor), None)
+    device: Device | None = next((x.device for x in tensors.values() if type(x) is Tensor), None)
     key = None
     if device is not None and not device.lost:
         tuner = device.tuner

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.tensor import Tensor, as_tensor, device_of
+from py_attn.gpu.device import Device, as_tensor, default_device, device_of
+from py_attn.gpu.tensor import Tensor
 
 
 def find_device(*values: object) -> Device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from py_attn.gpu.device import Device
 from py_attn.gpu.kernel import Arg, Kernel, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
@@ -60,7 +61,7 @@ def broadcast(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _copy(source: Tensor, second: Tensor | None, dtype: str) -> Tensor:
-    device = source.device
+    device: Device = source.device
     shape = list(source.shape)
     tensors = {"source": source}
     dtypes: tuple[str | None, ...] = (source.dtype, None, dtype)

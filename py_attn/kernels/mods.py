@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from py_attn.gpu.device import Device
+from py_attn.gpu.device import Device, as_tensor
 from py_attn.gpu.kernel import Arg
-from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.gpu.tensor import Tensor
 from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
 
 #: Tensors that score_mod and mask_mod look things up in, at most.

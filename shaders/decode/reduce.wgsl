@@ -1,8 +1,8 @@
-//## Decode: combines the partial results of the splits, their normalised outputs, by their row_max and row_sum, which
-//## lie behind their LSEs (store_lse in lib/row_end.wgsl): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s ·
-//## exp(row_max_s - row_max). A workgroup computes COLUMNS vec4s of a row. COLUMNS neighbouring invocations take one
-//## split at a time, SPLITS_AT_ONCE of them side by side, each with an online softmax of its own; these are merged at
-//## the end. With `rotates` a workgroup computes a whole row and rotates it back.
+//## Decode: combines the partial results of the splits, their normalised outputs, by each row's row_max and row_sum in
+//## each split (partial_rows): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup
+//## computes COLUMNS vec4s of a row. COLUMNS neighbouring invocations take one split at a time, SPLITS_AT_ONCE of them
+//## side by side, each with an online softmax of its own; these are merged at the end. With `rotates` a workgroup
+//## computes a whole row and rotates it back.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# if rotates
@@ -48,12 +48,11 @@ fn main(
   var row_sum = 0.0;
   var acc = vec4<f32>();
   for (var s = thread_index / COLUMNS; s < params.splits; s += SPLITS_AT_ONCE) {
-    let partial_max = partial_lse[params.partial_plane + first + s];
-    let partial_sum = partial_lse[2u * params.partial_plane + first + s];
+    let partial_row = partial_rows[first + s];
     let partial_acc = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
-    let new_max = max(row_max, partial_max);
+    let new_max = max(row_max, partial_row.x);
     let rescale = {{ exp_of("row_max - new_max") }};
-    let weight = partial_sum * {{ exp_of("partial_max - new_max") }};
+    let weight = partial_row.y * {{ exp_of("partial_row.x - new_max") }};
     row_max = new_max;
     row_sum = fma(row_sum, rescale, weight);
     acc = fma(vec4<f32>(weight), partial_acc, acc * rescale);

@@ -375,8 +375,11 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
     for (var t = 0u; t < TEAMS; t++) {
       team_factor[thread_index * TEAMS + t] *= end_of_row.x;
     }
+    let row_of_split = ((b * params.heads + own_head) * params.queries + own_query) * params.splits + split;
 //# if return_lse
-    store_lse(((b * params.heads + own_head) * params.queries + own_query) * params.splits + split, end_of_row);
+    store_lse(row_of_split, end_of_row);
+//# elif is_partial
+    partial_rows[row_of_split] = end_of_row.zw;
 //# endif
   }
 //# endmacro

@@ -148,24 +148,21 @@ def attention_backward(
         "sinks": sinks,
     }
     results = {"grad_out": grad_out, "out": out, "lse": lse}
-    asked = (causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
+    masking: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "query_offset": query_offset,
+        "layout": layout,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
 
     def make() -> Planned:
-        call = resolve(
-            **tensors,
-            causal=causal,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            query_offset=query_offset,
-            layout=layout,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-            slope=True,
-        )
-        return plan_call(call, **results)
+        return plan_call(resolve(**tensors, **masking, slope=True), **results)
 
-    made = run_call("attention_backward", tensors | results, asked, make)
+    made = run_call("attention_backward", tensors | results, tuple(masking.values()), make)
     return tuple(made[name] for name in gradients(sinks))
 
 

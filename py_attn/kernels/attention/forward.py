@@ -130,23 +130,21 @@ def attention(
         "kv_lengths": kv_lengths,
         "sinks": sinks,
     }
-    asked = (causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod, variant, return_lse)
+    masking: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "query_offset": query_offset,
+        "layout": layout,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
 
     def make() -> Planned:
-        call = resolve(
-            **tensors,
-            causal=causal,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            query_offset=query_offset,
-            layout=layout,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-        )
-        return plan_call(call, variant, return_lse=return_lse)
+        return plan_call(resolve(**tensors, **masking), variant, return_lse=return_lse)
 
-    made = run_call("attention", tensors, asked, make)
+    made = run_call("attention", tensors, (*masking.values(), variant, return_lse), make)
     return (made["out"], made["lse"]) if return_lse else made["out"]
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from py_attn.arguments import Problem, check_layout, check_mask_shape
 from py_attn.arguments import resolve as resolve_problem
-from py_attn.gpu.device import Device
+from py_attn.gpu.device import Device, as_tensor
 from py_attn.gpu.kernel import Arg, NewTensor
-from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.checks import check_lengths, check_mask_dtype, find_device, float_tensor, shape_of
 from py_attn.kernels.mods import Mods, trace_mods
 from py_attn.kernels.operands import (

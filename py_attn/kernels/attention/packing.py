@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.device import as_tensor
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.tensor import Tensor, as_tensor
+from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.options import Call, Options
 
 #: How a kernel declares the table of :func:`plan_tile_table`, which lib/sequences.wgsl reads.

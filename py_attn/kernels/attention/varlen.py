@@ -68,21 +68,19 @@ def varlen_attention(
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
     }
-    asked = (causal, window, scale, softcap, score_mod, mask_mod, variant, return_lse)
+    masking: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
 
     def make() -> Planned:
-        call = _resolve(
-            **tensors,
-            causal=causal,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-        )
-        return forward.plan_call(call, variant, return_lse=return_lse)
+        return forward.plan_call(_resolve(**tensors, **masking), variant, return_lse=return_lse)
 
-    made = run_call("varlen_attention", tensors, asked, make)
+    made = run_call("varlen_attention", tensors, (*masking.values(), variant, return_lse), make)
     return (made["out"][0], made["lse"][0]) if return_lse else made["out"][0]
 
 
@@ -134,23 +132,21 @@ def varlen_attention_backward(
         "cu_seqlens_k": cu_seqlens_k,
     }
     results = {"grad_out": grad_out, "out": out, "lse": lse}
-    asked = (causal, window, scale, softcap, score_mod, mask_mod)
+    masking: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
 
     def make() -> Planned:
-        call = _resolve(
-            **tensors,
-            causal=causal,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-            slope=True,
-        )
+        call = _resolve(**tensors, **masking, slope=True)
         given = {name: _lead(name, x, 2 if name == "lse" else 3) for name, x in results.items()}
         return backward.plan_call(call, **given)
 
-    made = run_call("varlen_attention_backward", tensors | results, asked, make)
+    made = run_call("varlen_attention_backward", tensors | results, tuple(masking.values()), make)
     return tuple(made[name] if name == "d_sinks" else made[name][0] for name in backward.gradients(sinks))
 
 

@@ -164,7 +164,16 @@ def attention_weights(
         "mask": mask,
         "kv_lengths": kv_lengths,
     }
-    masking = (causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
+    masking: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "query_offset": query_offset,
+        "layout": layout,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
     picked = (rows, columns, heads, size, pool, colormap, color_scale, color_max)
 
     def make() -> Planned:
@@ -172,21 +181,7 @@ def attention_weights(
             raise ValueError("grad_out: expected value with it, and value only with it")
         if grad_out is not None and colormap is not None:
             raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
-        call = resolve(
-            query,
-            key,
-            value,
-            mask=mask,
-            causal=causal,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            kv_lengths=kv_lengths,
-            query_offset=query_offset,
-            layout=layout,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-        )
+        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **masking)
         picture = _check_picture(call, *picked)
         grad = None
         if grad_out is not None:
@@ -195,7 +190,7 @@ def attention_weights(
         call = call.with_({}, {"lse": resolve_lse(lse, call)})
         return Planned(call.device, _plan(call, picture, grad), call.tensors)
 
-    return run_call("attention_weights", tensors, (*masking, *picked), make)["result"]
+    return run_call("attention_weights", tensors, (*masking.values(), *picked), make)["result"]
 
 
 def attention_scores(

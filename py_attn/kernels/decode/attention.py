@@ -60,23 +60,21 @@ def decode_attention(
         For an argument that does not fit, or an empty cache.
     """
     tensors = _tensors(query, cache, sinks)
-    asked = (cache.description, window, scale, softcap, splits, score_mod, mask_mod, return_lse)
+    options = {
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "splits": splits,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
 
     def make() -> Planned:
-        call = resolve(
-            tensors,
-            cache,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            splits=splits,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-        )
+        call = resolve(tensors, cache, **options)
         plan = plan_attention(call, configure(call), return_lse=return_lse)
         return Planned(call.device, plan, call.tensors)
 
-    made = run_call("decode_attention", tensors, asked, make)
+    made = run_call("decode_attention", tensors, (cache.description, *options.values(), return_lse), make)
     return (made["out"], made["lse"]) if return_lse else made["out"]
 
 
@@ -105,23 +103,21 @@ def decode_partials(
         Σ exp(partial_lse - lse) · partial_out with lse = log Σ exp(partial_lse).
     """
     tensors = _tensors(query, cache)
-    asked = (cache.description, window, scale, softcap, splits, score_mod, mask_mod)
+    options = {
+        "window": window,
+        "scale": scale,
+        "softcap": softcap,
+        "splits": splits,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
 
     def make() -> Planned:
-        call = resolve(
-            tensors,
-            cache,
-            window=window,
-            scale=scale,
-            softcap=softcap,
-            splits=splits,
-            score_mod=score_mod,
-            mask_mod=mask_mod,
-        )
+        call = resolve(tensors, cache, **options)
         plan = plan_partials(call, configure(call, in_runs=True))
         return Planned(call.device, plan, call.tensors)
 
-    made = run_call("decode_partials", tensors, asked, make)
+    made = run_call("decode_partials", tensors, (cache.description, *options.values()), make)
     return made["partial_out"], made["partial_lse"]
 
 

@@ -48,7 +48,6 @@ _REDUCE = Kernel(
         heads="u32",
         queries="u32",
         empty_lse="f32",
-        partial_plane="u32",
         **LSE_PARAMS,
         **SINK_PARAMS,
     ),
@@ -75,10 +74,10 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
         if config.splits == 1:
             launches.append(_launch_splits(call, config, query, result, lse, with_sinks=True))
         else:
-            partial_out, partial_lse = _new_partials(call, config)
-            makes += [partial_out, partial_lse]
-            launches.append(_launch_splits(call, config, query, partial_out, partial_lse))
-            launches.append(_launch_reduce(call, config, partial_lse, result, lse))
+            partial_out = _new_partial_out(call, config)
+            makes += [partial_out, NewTensor("partial_rows", (*shape[:3], config.splits, 2))]
+            launches.append(_launch_splits(call, config, query, partial_out, None, is_partial=True))
+            launches.append(_launch_reduce(call, config, result, lse))
     if comes_rotated:
         _rotate_back(call, result, "out", dtype, makes, launches)
     return Plan(tuple(makes), tuple(launches), main)
@@ -86,7 +85,8 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
 
 def plan_partials(call: Call, config: Config) -> Plan:
     """The plan that makes ``partial_out`` and ``partial_lse``."""
-    partial_out, partial_lse = _new_partials(call, config)
+    partial_out = _new_partial_out(call, config)
+    partial_lse = _new_lse(call, "partial_lse", partial_out.shape[:4])
     makes = [partial_lse]
     launches: list[Launch] = []
     rotated = call.cache.value_format is not None
@@ -103,11 +103,10 @@ def plan_partials(call: Call, config: Config) -> Plan:
     return Plan(tuple(makes), tuple(launches), main)
 
 
-def _new_partials(call: Call, config: Config) -> tuple[NewTensor, NewTensor]:
-    """The partial results: each split's output, normalised by itself, and its LSE, row_max and row_sum."""
-    rows = (*call.out_shape[:3], config.splits)
-    partial_out = padded_rows("partial_out", (*rows, call.cache.value_head_dim), "float32")
-    return partial_out, _new_lse(call, "partial_lse", rows)
+def _new_partial_out(call: Call, config: Config) -> NewTensor:
+    """The output of each split, normalised by itself."""
+    shape = (*call.out_shape[:3], config.splits, call.cache.value_head_dim)
+    return padded_rows("partial_out", shape, "float32")
 
 
 def _new_lse(call: Call, name: str, shape: tuple[int, ...]) -> NewTensor:
@@ -163,8 +162,12 @@ def _launch_splits(
     lse: NewTensor | None,
     *,
     with_sinks: bool = False,
+    is_partial: bool = False,
 ) -> Launch:
-    """The launch over the splits; it takes sinks only where no other launch combines splits."""
+    """The launch over the splits; it takes sinks only where no other launch combines splits.
+
+    With ``is_partial`` it also writes ``partial_rows``: each row's row_max and row_sum in each split.
+    """
     cache, p, info = call.cache, call.problem, call.device.info
     name, query_operand = query
     sinks = call.sinks_dtype if with_sinks else None
@@ -178,6 +181,8 @@ def _launch_splits(
     ]
     if lse:
         args.append(Arg("lse", "f32", writes=True, tensor=lse.name))
+    if is_partial:
+        args.append(Arg("partial_rows", "vec2<f32>", writes=True))
     count = config.shape.rows
     subgroup_ids = config.shape.subgroups and SUBGROUP_ID in info.features
     return launch(
@@ -204,7 +209,7 @@ def _launch_splits(
             "lse_plane": lse_plane(lse),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
-        | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None},
+        | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None, "is_partial": is_partial},
         enable=("subgroups",) if config.shape.subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )
@@ -252,14 +257,12 @@ def _split_constants(
     }
 
 
-def _launch_reduce(
-    call: Call, config: Config, partial_lse: NewTensor, out: NewTensor, lse: NewTensor | None
-) -> Launch:
-    """The launch that combines the splits by their row_max and row_sum; it takes the sinks."""
+def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | None) -> Launch:
+    """The launch that combines the splits by their maxima and sums; sinks come in here."""
     info, sinks, dim = call.device.info, call.sinks_dtype, call.cache.value_head_dim
     args = [
         Arg("partial_out", "vec4<f32>"),
-        Arg("partial_lse", "f32"),
+        Arg("partial_rows", "vec2<f32>"),
         *sink_args(sinks),
         Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
     ]
@@ -283,7 +286,6 @@ def _launch_reduce(
             "heads": call.out_shape[1],
             "queries": call.out_shape[2],
             "empty_lse": -math.inf,
-            "partial_plane": lse_plane(partial_lse),
             "lse_plane": lse_plane(lse),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
         },

@@ -17,6 +17,7 @@ from py_attn.arguments import check_int
 from py_attn.codebooks import codebook
 from py_attn.gpu.binding import Limits
 from py_attn.gpu.bridge import AdapterInfo
+from py_attn.gpu.device import Device
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
@@ -200,7 +201,8 @@ def run_rotation(name: str, tensor: Tensor, form: Format, direction: str) -> Ten
     launches = []
     if 0 not in out.shape:
         launches.append(launch_rotation(source, out, form, direction, tensors, limits, name=name))
-    return tensor.device.run(Plan((out,), tuple(launches)), tensors)["out"]
+    device: Device = tensor.device
+    return device.run(Plan((out,), tuple(launches)), tensors)["out"]
 
 
 def rotates_in_subgroup(form: Format | None, info: AdapterInfo) -> bool:

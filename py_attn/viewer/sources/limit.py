@@ -71,7 +71,7 @@ class Limit:
         Raises
         ------
         NotFinishedError
-            When the time is over. From then on every step raises it, so that a loop which catches it ends too.
+            When the time is over. From then on every step raises it, so that a loop that catches it ends too.
         """
         if self._deadline is None:
             return

@@ -30,7 +30,9 @@ LIMIT_SECONDS = 3.0
 _TEXT_TASK = "it is run once from top to bottom and must define score_mod, mask_mod or both"
 _TASKS = {
     "score_mod": "a score_mod is called once with symbolic values and must return the score to use",
-    "mask_mod": "a mask_mod is called once with symbolic values and must return a condition (True = may attend)",
+    "mask_mod": (
+        "a mask_mod is called once with symbolic values and must return a condition (True = may attend)"
+    ),
 }
 
 
@@ -122,7 +124,7 @@ def compile_mods(
 
 
 def explain(error: Exception) -> dict[str, Any]:
-    """What went wrong with a text, as plain data: ``message``, ``line`` and ``finished`` of :class:`ModError`."""
+    """What went wrong with a text as plain data: ``message``, ``line`` and ``finished`` as in ModError."""
     if not isinstance(error, ModError):
         finished = not isinstance(error, NotFinishedError | DeviceLostError)
         error = ModError(f"{type(error).__name__}: {error}", _line_of(error), finished=finished)
