@@ -1,4 +1,4 @@
-"""Calls of public functions: one plan serves all calls that are alike, each on its tensors."""
+"""Calls of public functions: one plan serves all calls with the same plan key, each on its own tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_call(
     options: Sequence[Any],
     make: Callable[[], Planned],
 ) -> dict[str, Tensor]:
-    """Run the plan of an earlier call that was alike, else the one that ``make`` makes after all checks.
+    """Run the plan of an earlier call with this plan key, else that which ``make`` returns after all checks.
 
     Parameters
     ----------

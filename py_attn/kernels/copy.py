@@ -28,7 +28,7 @@ _COPY = Kernel(
 
 
 def contiguous(tensor: Tensor, dtype: str | None = None) -> Tensor:
-    """The elements one behind the other, as ``dtype``; ``tensor`` itself where they lie so already.
+    """The elements in order as ``dtype``; ``tensor`` itself where they already lie so.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _copy(source: Tensor, second: Tensor | None, dtype: str) -> Tensor:
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
-    """The view with axes merged where that moves nothing, and axes of length 1 in front, four in all."""
+    """The view with axes merged where that moves no element, with axes of length 1 in front, four in all."""
     runs: list[tuple[int, int]] = []
     for length, stride in zip(tensor.shape, tensor.strides, strict=True):
         if runs and runs[-1][1] == length * stride:

@@ -43,7 +43,7 @@ def row_parts_params(lse: Tensor | None, limits: Limits, *, natural: bool) -> di
     if lse is None:
         return {"lse_plane": 0, "lse_unit": 1.0}
     storage = lse.storage("lse")
-    # Of a larger buffer only the part that the view spans is bound.
+    # Of a buffer larger than a binding may be, only the range that the view spans is bound.
     parts = storage.row_parts if storage.nbytes <= limits["maxStorageBufferBindingSize"] else None
     # From the units of row_max, or of the LSE itself, to the kernel's.
     given = parts.natural if parts else True

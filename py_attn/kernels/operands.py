@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from py_attn.gpu.kernel import Arg, NewTensor
 from py_attn.gpu.tensor import Tensor, contiguous_strides
 
-#: WGSL elements by how rows lie: in aligned eights or fours of elements, or one by one at any strides.
+#: WGSL elements by layout: rows of aligned eights or fours of elements, or single elements at any strides.
 _HALF_ELEMENTS = {"packed8": "vec4<u32>", "packed4": "vec2<u32>", "single": "u32"}
 
 

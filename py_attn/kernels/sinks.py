@@ -1,4 +1,4 @@
-"""Attention sinks as kernels take them; what they mean is in lib/row_end.wgsl."""
+"""Attention sinks as kernels take them; lib/row_end.wgsl has what they do to a row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 //## y = x W + b, then perhaps GELU: x [rows, inner], W [inner, columns].
 //##
-//## Each invocation holds ROWS_EACH rows of 8 columns (two groups of 4) in registers and walks down `inner`
+//## Each invocation holds ROWS_EACH rows of 8 columns (two groups of 4) in registers and goes along `inner`
 //## four values at a time; 16 x 4 invocations make a tile of 4*ROWS_EACH x 128. Neighbours read neighbouring
 //## columns of W and the same x, and the caches do the rest: staging both in workgroup memory, the textbook
 //## way, took 3 to 20 times as long on a software adapter, where barriers are dear.

@@ -23,7 +23,7 @@ _CONFIG = MatrixConfig("f16", "f32", 16, 16, 16)
 _SUBGROUP = 32
 _ROWS = 16
 _MAX_HEAD_DIM = 256
-# How far, in powers of two, a row's maximum may rise before its sums are scaled.
+# How far, in powers of two, a row's maximum may rise before its acc is rescaled.
 _SLACK = 8
 
 
@@ -73,7 +73,7 @@ class MatrixTile:
         )
 
 
-# Measured in bench/NOTES.md: tall tiles for wide heads, another elsewhere, and less where memory is short.
+# Measured in bench/NOTES.md: tall tiles for wide heads, others elsewhere, small ones where memory is short.
 _TALL = (MatrixTile(8, 32), MatrixTile(8, 16))
 _TILES = (MatrixTile(4, 16), MatrixTile(2, 16), MatrixTile(1, 16))
 # About two workgroups for each of an H200's 132 cores: with fewer, shorter tiles keep more of them at work.

@@ -29,7 +29,7 @@ _MASK_ELEMENTS = {"bool": "u32", "float32": "f32"}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The checked arguments of a call but for its tensors' contents.
+    """The checked arguments of a call, without its tensors' contents.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Options:
         return {"DV": self.problem.value_head_dim, "DV4": in_vec4s(self.problem.value_head_dim)}
 
     def score_params(self) -> dict[str, object]:
-        """Values of ``SCORE_PARAMS`` but for the first elements."""
+        """Values of ``SCORE_PARAMS``, without the first elements."""
         problem = self.problem
         return {
             "query_strides": self.query.strides,

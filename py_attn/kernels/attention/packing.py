@@ -91,14 +91,14 @@ def pack(call: Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Call:
 
 
 def tile_slots(total: int, sequences: int, tile_rows: int) -> int:
-    """At least as many slots as there can be tiles: every sequence may end in a partial one."""
+    """At least as many slots as there can be tiles: each sequence may end in a tile that is not full."""
     return total // tile_rows + sequences
 
 
 def plan_tile_table(
     options: Options, tensors: Mapping[str, Tensor], info: AdapterInfo, tile_rows: int, side: str, name: str
 ) -> tuple[NewTensor, Launch]:
-    """The table of what every slot serves, uint32 [slots, 2, 4], and its launch; see varlen_tiles.wgsl.
+    """The table of packed tiles, uint32 [slots, 2, 4], and the launch that fills it; see varlen_tiles.wgsl.
 
     Parameters
     ----------

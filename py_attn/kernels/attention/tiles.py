@@ -51,7 +51,7 @@ class Tile:
         queries = 4 * self.depth4 * (self.queries // 4 + 1)
         values = self.value_keys * wide4
         lines = keys if self.query_resident else keys + queries
-        # Values take the place of what QKᵀ needed, with two buffers that of the second one.
+        # Values use the memory of the lines that QKᵀ read, with two buffers those of the second buffer.
         vec4s = max(2 * values, values + lines) + lines if self.buffers == 2 else max(values, lines)
         if self.query_resident:
             vec4s += queries * -(-d4 // self.depth4)

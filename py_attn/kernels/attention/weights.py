@@ -55,7 +55,7 @@ _SIDE = 8  # cells along a side of a workgroup
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows or columns to show: the first, the distance from one to the next, and how many."""
+    """The rows or columns of a picture: the first, the distance from one to the next, and how many."""
 
     begin: int
     step: int
@@ -64,7 +64,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What is shown of the weights.
+    """Which weights a call asks for, and how it wants to see them.
 
     Attributes
     ----------

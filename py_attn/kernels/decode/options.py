@@ -74,7 +74,7 @@ class Call(NamedTuple):
         return p.batch, p.heads, p.queries, p.value_head_dim
 
     def score_params(self) -> dict[str, Any]:
-        """Values of ``SCORE_PARAMS`` but for the query's strides; there are no mask and no lengths."""
+        """Values of ``SCORE_PARAMS``, without the query's strides; there are no mask and no lengths."""
         p, nothing = self.problem, (0, 0, 0, 0)
         return {
             "key_strides": nothing,

@@ -37,6 +37,6 @@ def check_tensors(inputs: dict[str, Tensor], shapes: dict[str, tuple[int, ...]])
 
 
 def _is_packed(tensor: Tensor) -> bool:
-    # The stride of an axis of length 1 means nothing, and views set it as they like.
+    # The stride of an axis of length 1 means nothing; a view may have any.
     packed = contiguous_strides(tensor.shape)
     return all(n == 1 or a == b for n, a, b in zip(tensor.shape, tensor.strides, packed, strict=True))

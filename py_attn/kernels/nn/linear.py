@@ -79,7 +79,7 @@ def _plan(given: dict[str, Tensor], inner: int, columns: int, activation: str | 
     rows = math.prod(x.shape[:-1])
     if not rows * columns:
         return Plan((out,), ())
-    # More rows an invocation read the weights less often, but leave fewer invocations for a short input.
+    # With more rows for each invocation weights are read less often, but a short input has fewer invocations.
     rows_each = 8 if rows >= 64 else 4
     packed = not any(n % 4 for n in (inner, columns, *(tensor.offset for tensor in given.values())))
     element = "vec4<f32>" if packed else "f32"
