@@ -19,19 +19,22 @@ fn row_end(h: u32, row_max: f32, row_sum: f32) -> vec4<f32> {
   let rescale = 1.0;
   let new_sum = row_sum;
 //# endif
-  // Some adapters' exp2 and max turn NaN into infinity or into another number, but the sum of such a row is never
-  // finite.
-  if (!is_finite(new_sum)) {
-    let nan = not_a_number();
-    return vec4<f32>(nan, nan, LOWEST, nan);
-  }
   let seen = new_sum > 0.0;
 //# if natural
   let lse_of_row = fma(accurate_log2(new_sum), LN_2, new_max);
 //# else
   let lse_of_row = (new_max + accurate_log2(new_sum)) * LN_2;
 //# endif
-  return vec4<f32>(select(0.0, rescale / new_sum, seen), select(params.empty_lse, lse_of_row, seen), new_max, new_sum);
+  let ended = vec4<f32>(
+    select(0.0, rescale / new_sum, seen),
+    select(params.empty_lse, lse_of_row, seen),
+    new_max,
+    new_sum,
+  );
+  // Some adapters' exp2 and max turn NaN into infinity or into another number, but the sum of such a row is never
+  // finite.
+  let nan = not_a_number();
+  return select(vec4<f32>(nan, nan, LOWEST, nan), ended, is_finite(new_sum));
 }
 //# if return_lse
 

@@ -56,6 +56,7 @@ describe("the map as SVG", () => {
 describe("the weights as JSON", () => {
   it("has float32's digits, row by row", async () => {
     const source = { title: "Nine", engine: "webgpu", tokens: ["a", "b", "c"] };
+    /** @type {any} */
     const state = { source, layer: 1, head: 2, query: 0, key: 1, show: "weights" };
     const part = { weights: new Float32Array([0.1, 0.2, 0.3, 1]), rows: [1, 3], columns: [0, 2] };
     const blob = toJson(state, part);

@@ -4,7 +4,7 @@ import { capacityChoices, isCrowded, positionIn, slotsOf } from "../src/panels/s
 
 const GREYS = Uint8Array.from({ length: 1024 }, (_, i) => (i % 4 === 3 ? 255 : i >> 2));
 
-/** A step over a ring, with the position as its weight. */
+/** A step over a ring, with the position as its weight. @param {number} position @param {number} capacity @returns {any} */
 function step(position, capacity) {
   const first = Math.max(0, position + 1 - capacity);
   const length = position + 1 - first;

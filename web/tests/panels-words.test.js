@@ -5,7 +5,9 @@ import { describeAdapter, describeMeasurement, namesToRun, partCells, partShares
 import { describeChip, describeProgress } from "../src/panels/status.js";
 import { describeComparison, describeEngine, describeLinks, describeMaps, describeRest, describeRows, describeShape } from "../src/panels/wording.js";
 
+/** Of a source what the texts need. @type {any} */
 const SOURCE = { kind: "text", engine: "webgpu", layers: 6, heads: 12, kvHeads: 12, length: 1200, headDim: 32 };
+/** @type {any} */
 const MEASURED = {
   variant: "tiled",
   repeats: 5,
@@ -93,10 +95,12 @@ describe("timings", () => {
 });
 
 describe("the comparison of caches", () => {
+  /** Of a step what the text needs. @param {number | null} time @param {string} clock @returns {any} */
+  const timed = (time, clock) => ({ time, clock });
   it("says which clock was used, and what the sample is", () => {
-    expect(describeComparison({ time: 5, clock: "gpu" }, 0, null)).toContain("weights of head 1");
-    expect(describeComparison({ time: 5, clock: "wall" }, 0, { kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
-    expect(describeComparison({ time: null, clock: "none" }, 0, null)).toContain("no time worth showing");
+    expect(describeComparison(timed(5, "gpu"), 0, null)).toContain("weights of head 1");
+    expect(describeComparison(timed(5, "wall"), 0, { kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
+    expect(describeComparison(timed(null, "none"), 0, null)).toContain("no time worth showing");
   });
 });
 
