@@ -58,6 +58,7 @@ describe("the weights as JSON", () => {
     const source = { title: "Nine", engine: "webgpu", tokens: ["a", "b", "c"] };
     /** @type {any} */
     const state = { source, layer: 1, head: 2, query: 0, key: 1, show: "weights" };
+    /** @type {any} */
     const part = { weights: new Float32Array([0.1, 0.2, 0.3, 1]), rows: [1, 3], columns: [0, 2] };
     const blob = toJson(state, part);
     expect(blob.type).toBe("application/json");

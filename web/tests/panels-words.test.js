@@ -99,7 +99,7 @@ describe("the comparison of caches", () => {
   const timed = (time, clock) => ({ time, clock });
   it("says which clock was used, and what the sample is", () => {
     expect(describeComparison(timed(5, "gpu"), 0, null)).toContain("weights of head 1");
-    expect(describeComparison(timed(5, "wall"), 0, { kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
+    expect(describeComparison(timed(5, "wall"), 0, { ...SOURCE, kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
     expect(describeComparison(timed(null, "none"), 0, null)).toContain("no time worth showing");
   });
 });
