@@ -117,7 +117,7 @@ def test_sentences_of_all_kinds(page, site_url, artifacts):
 def test_ten_thousand_characters_are_cut_and_it_says_so(page, site_url):
     opened(page, site_url)
     run_sentence(page, "many words " * 910)
-    expect(page.locator(".input-message")).to_contain_text("cut after 512 tokens")
+    expect(page.locator(".input-message")).to_contain_text("cut off after 512 tokens")
     expect(page.locator("#overview header p")).to_contain_text("512 × 512")
 
 
