@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -122,7 +123,7 @@ def _rotated_query(
         return "query", call.query
     b, h, s, _ = call.query.shape
     rotated = turboquant.new_rotated("rotated_query", (b, h, s), form, "float32", "forth")
-    source = Operand("source", call.query.dtype, call.query.shape, call.query.strides, call.query.layout)
+    source = dataclasses.replace(call.query, name="source")
     limits = call.device.info.limits
     makes.append(rotated)
     launches.append(
