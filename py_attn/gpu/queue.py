@@ -170,10 +170,10 @@ class Queue:
 
     # Memory, in the order of the work
 
-    def write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
-        """Fill a buffer. That takes effect at once, so everything recorded before is sent first."""
+    def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
+        """Fill a buffer from a byte on. It takes effect at once, so what was recorded before is sent first."""
         self.flush()
-        self._memory.write(handle, data)
+        self._memory.write(handle, data, offset)
 
     def release(self, storage: Storage) -> None:
         """Give a tensor's buffer back."""
