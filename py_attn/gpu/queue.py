@@ -171,7 +171,7 @@ class Queue:
     # Memory, in the order of the work
 
     def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
-        """Fill a buffer from a byte on. It takes effect at once, so what was recorded before is sent first."""
+        """Fill a buffer from a byte on. That takes effect at once, so recorded work is sent first."""
         self.flush()
         self._memory.write(handle, data, offset)
 
