@@ -13,7 +13,7 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
-from py_attn.kernels.attention.options import Call, Options, resolve
+from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tuning import tuned
 from py_attn.kernels.calls import Planned, run_call
@@ -130,21 +130,12 @@ def attention(
         "kv_lengths": kv_lengths,
         "sinks": sinks,
     }
-    masking: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "scale": scale,
-        "softcap": softcap,
-        "query_offset": query_offset,
-        "layout": layout,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords = Keywords(causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
 
     def make() -> Planned:
-        return plan_call(resolve(**tensors, **masking), variant, return_lse=return_lse)
+        return plan_call(resolve(**tensors, **keywords._asdict()), variant, return_lse=return_lse)
 
-    made = run_call("attention", tensors, (*masking.values(), variant, return_lse), make)
+    made = run_call("attention", tensors, (*keywords, variant, return_lse), make)
     return (made["out"], made["lse"]) if return_lse else made["out"]
 
 
