@@ -240,10 +240,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
             continue
         if options.sequences is not None:
             tile = config.query if side == "query" else config.key
-            info = call.device.info
-            table, launch_table = plan_tile_table(
-                options, call.tensors, info, tile.queries, side, f"{side}_tiles"
-            )
+            table, launch_table = plan_tile_table(call, tile.queries, side, f"{side}_tiles")
             makes.append(table)
             launches.append(launch_table)
         launches.append(_launch_side(call, grad, config, side, outputs))

@@ -158,18 +158,18 @@ def plan_call(call: Call, variant: object, *, return_lse: bool) -> Planned:
 
 def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Plan:
     """The plan of attention with this configuration."""
-    options, info, tensors = call.options, call.device.info, call.tensors
-    p = options.problem
+    options, p = call.options, call.options.problem
     makes = [options.result("out", options.out_shape, options.query.dtype)]
     lse = None
     if return_lse:
-        lse = new_lse("lse", options.lse_shape, info.limits, natural=options.natural)
+        limits = call.device.info.limits
+        lse = new_lse("lse", options.lse_shape, limits, natural=options.natural)
         makes.append(lse)
     if 0 in options.out_shape:
         return Plan(tuple(makes), ())
     launches = []
     if options.sequences is not None:
-        table, launch_table = plan_tile_table(options, tensors, info, config.tile_rows, "query", "tiles")
+        table, launch_table = plan_tile_table(call, config.tile_rows, "query", "tiles")
         makes.append(table)
         launches.append(launch_table)
     tiles = query_tiles(options, config.tile_rows)
@@ -177,7 +177,7 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     launches.append(_launch(call, config, tiles, lse))
     if config.tail_split:
         makes.append(new_partials(config.tail_split, config.tile_rows, p.value_head_dim))
-        launches.append(plan_join(options, tensors, info, config.tail_split, config.tile_rows, tiles, lse))
+        launches.append(plan_join(call, config.tail_split, config.tile_rows, tiles, lse))
     return Plan(tuple(makes), tuple(launches), main)
 
 
