@@ -1,6 +1,7 @@
 """Fixtures that several test modules share."""
 
 import asyncio
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,16 @@ import pytest
 
 from py_attn.gpu import device as gpu_device
 from tests.recording_bridge import RecordingBridge
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Runs a test that is a coroutine function, each in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.function(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @dataclass(frozen=True)
