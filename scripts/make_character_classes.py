@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from scripts.common import ROOT, run_main, say
+from scripts.common import ROOT, Failure, run_main, say
 
 OUTPUT = ROOT / "py_attn" / "models" / "character_classes.py"
 
@@ -44,7 +44,7 @@ def main() -> None:
     others = select(lambda c: pieces(f"!{c}!") == 1)
     spaces = set(characters) - letters - number_words - others - numbers
     if number_words - numbers:
-        raise SystemExit("The two pre-tokenisers disagree on numbers: a number may be more than one character.")
+        raise Failure("pre-tokenisers: ByteLevel takes characters for numbers that Digits does not")
     text = HEAD.format(version=tokenizers.__version__)
     for name, chosen in (("LETTERS", letters), ("NUMBERS", numbers), ("WHITE_SPACE", spaces)):
         lines = "\n".join(textwrap.wrap(" ".join(ranges(map(ord, chosen))), 110))

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ TENSOR_TYPES = {"F32": 0, "F16": 1, "Q4_1": 3, "Q8_0": 8}
 MERGES = (
     *("Ġ t", "Ġ a", "i n", "h e", "Ġ Ġ", "r e", "o n", "e r", "Ġt he", "a t", "Ġ s", "e n", "n d", "l l"),
     *("Ġa nd", "in g", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld", "ð Ł", "â Ģ", "u s"),
-    *("us er", "s s", "a ss", "i st", "s t", "a nt"),
+    *("us er", "s s", "a ss", "i st", "s t", "a n"),
 )  # fmt: skip
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -79,6 +79,22 @@ class Tensor:
     type: str
     shape: tuple[int, ...]
     data: bytes
+
+
+@dataclass
+class BytesFile:
+    """A file in memory, as the readers of models take it. `reads` lists what was read."""
+
+    data: bytes
+    reads: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, begin: int, end: int) -> bytes:
+        self.reads.append((begin, end))
+        return self.data[begin:end]
 
 
 def tiny_gguf(**parameters: Any) -> bytes:
