@@ -268,7 +268,7 @@ _WORD = _word_pattern()
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text without special tokens, in which merges happen. Together they are the whole text."""
+    """The words of a text without special tokens; joined, they are that text."""
     return _WORD.findall(text)
 
 
