@@ -37,6 +37,29 @@ def minilm_files():
     return files
 
 
+class DiskFile:
+    """A file on the disk, as the readers of models take it."""
+
+    def __init__(self, path):
+        self.path = path
+        self.size = path.stat().st_size
+
+    def read(self, begin, end):
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            return file.read(end - begin)
+
+
+@pytest.fixture(scope="session")
+def smollm2_file():
+    """SmolLM2's published file, as the setup script fetched it."""
+    folder = Path(__file__).parent.parent / ".cache" / "assets" / "models" / "smollm2"
+    path = folder / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    if not path.exists():
+        pytest.skip(f"no SmolLM2 in {folder}: npm test fetches it")
+    return DiskFile(path)
+
+
 @pytest.fixture
 def bridge(monkeypatch):
     """A bridge that records instead of running; no device was requested from it yet."""
