@@ -25,7 +25,7 @@ from py_attn.gpu.tensor import Storage, Tensor, contiguous_strides
 from py_attn.gpu.timing import Timer
 from py_attn.gpu.tuning import Measured, Tuner
 
-#: A file is uploaded in parts of this many bytes, between which progress is reported and a task can be cancelled.
+#: A file is uploaded in parts of this size; between two of them a task can be cancelled.
 _PART_BYTES = 4 << 20
 
 _default: Device | None = None
