@@ -114,6 +114,11 @@ class RecordingBridge:
             progress(len(data), len(data))
         return memoryview(data)
 
+    async def open_asset(self, name, progress=None):
+        from py_attn.models.files import BytesFile
+
+        return BytesFile(await self.fetch_asset(name, progress))
+
     async def load_note(self, name):
         return self.notes.get(name, "")
 
@@ -149,6 +154,9 @@ class RecordingBridge:
         assert offset + view.nbytes <= self.buffers[buffer]
         self.memory[buffer][offset : offset + view.nbytes] = view
         self.log.append(("write_buffer", buffer, offset, bytes(view)))
+
+    def write_file(self, buffer, offset, file, begin, end):
+        self.write_buffer(buffer, offset, file.read(begin, end))
 
     async def read_buffer(self, buffer, offset, out):
         if self.reason:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from py_attn.errors import DeviceLostError
 from py_attn.gpu.binding import BoundBuffer, check_aliases
-from py_attn.gpu.bridge import BridgeError, DeviceBridge
+from py_attn.gpu.bridge import BridgeError, DeviceBridge, File
 from py_attn.gpu.memory import Memory
 from py_attn.gpu.pipelines import Pipelines
 from py_attn.gpu.recorder import Dispatch, Recorder
@@ -174,6 +174,11 @@ class Queue:
         """Fill a buffer from a byte on. That takes effect at once, so recorded work is sent first."""
         self.flush()
         self._memory.write(handle, data, offset)
+
+    def write_file(self, handle: int, offset: int, file: File, begin: int, end: int) -> None:
+        """Fill a part of a buffer from a file; like :meth:`write`, in the order of the work."""
+        self.flush()
+        self.bridge.write_file(handle, offset, file, begin, end)
 
     def release(self, storage: Storage) -> None:
         """Give a tensor's buffer back."""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from py_attn.gpu.device import Device, default_device
 from py_attn.models import minilm, minilm_weights
-from py_attn.models.files import find
+from py_attn.models.files import Source, find
 from py_attn.models.minilm import MiniLM, MiniLMReference
 from py_attn.models.safetensors import BytesLike
 from py_attn.models.sample import Sample, load_sample
 from py_attn.models.trace import LayerTrace, Trace
 from py_attn.models.wordpiece import Encoding, WordPiece
-
-#: A file: its bytes, or its path.
-Source: TypeAlias = BytesLike | str | PathLike[str]
 
 #: Called with what is being loaded ("vocabulary", "weights" or "upload") and its bytes so far and in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
