@@ -9,5 +9,20 @@ from py_attn.kernels.nn.embedding import embedding
 from py_attn.kernels.nn.layer_norm import layer_norm
 from py_attn.kernels.nn.linear import Activation, linear
 from py_attn.kernels.nn.mean_pool import mean_pool
+from py_attn.kernels.nn.projections import add_projection, gated_linear, logits, project_qkv
+from py_attn.kernels.nn.quantized import QuantizedMatrix, embed_tokens, pack_quantized
 
-__all__ = ["Activation", "embedding", "layer_norm", "linear", "mean_pool"]
+__all__ = [
+    "Activation",
+    "QuantizedMatrix",
+    "add_projection",
+    "embed_tokens",
+    "embedding",
+    "gated_linear",
+    "layer_norm",
+    "linear",
+    "logits",
+    "mean_pool",
+    "pack_quantized",
+    "project_qkv",
+]
