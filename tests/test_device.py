@@ -317,7 +317,7 @@ def test_a_program_runs_at_least_once(device, bridge, times, error):
     inputs = qkv(device)
     with device.record() as program:
         pa.attention(*inputs)
-    with pytest.raises(error, match="^times: "):
+    with pytest.raises(error, match=r"^times: "):
         program.submit(times)
     assert bridge.programs == []
 
@@ -486,7 +486,7 @@ def broken_shader():
         bindings=(Binding("source", "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={
             "source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
-            "dtypes": ("float32",), "D": 4, "D4": 1, "WORKGROUP": 64,
+            "dtypes": ("float32",), "has_state": False, "D": 4, "D4": 1, "WORKGROUP": 64,
         },
     )  # fmt: skip
 
