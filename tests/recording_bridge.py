@@ -192,8 +192,8 @@ class RecordingBridge:
         self.log.append(("create_program", handle))
         return handle
 
-    def submit_program(self, program, params):
-        self.programs.append(self._launches(self._words[program], params))
+    def submit_program(self, program, params, times=1):
+        self.programs.append(self._launches(self._words[program], params) * times)
         self.log.append(("submit_program", program))
 
     def submit_timed(self, program, params, together=False):

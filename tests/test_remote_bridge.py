@@ -55,6 +55,9 @@ async def test_the_same_programs_as_on_a_local_bridge():
             device.tensor(query), device.tensor(key), device.tensor(value), causal=True, return_lse=True
         )
         pa.attention_weights(device.tensor(query), device.tensor(key), lse, rows=slice(3, 9))
+        with device.record() as program:
+            pa.attention_weights(device.tensor(query), device.tensor(key), lse)
+        program.submit(times=3)
         await out.numpy()
         await device.synchronize()
 

@@ -160,13 +160,14 @@ class Queue:
         self.submit(program, recorder)
         self.bridge.destroy_program(program)
 
-    def submit(self, program: int, recorder: Recorder) -> None:
-        """Run a program that the bridge holds, and time it where dispatches are being timed."""
-        if self._timed is not None:
+    def submit(self, program: int, recorder: Recorder, times: int = 1) -> None:
+        """Run a program that the bridge holds, and time each run where dispatches are being timed."""
+        if self._timed is None:
+            self.bridge.submit_program(program, recorder.params, times)
+            return
+        for _ in range(times):
             ticket = self.bridge.submit_timed(program, recorder.params)
             self._timed.append((ticket, tuple(recorder.dispatches)))
-        else:
-            self.bridge.submit_program(program, recorder.params)
 
     # Memory, in the order of the work
 

@@ -159,8 +159,8 @@ class RemoteDeviceBridge:
         array = np.array(words, np.uint32)
         return self._make("create_program", array, nbytes=array.nbytes)
 
-    def submit_program(self, program: int, params: Any) -> None:
-        self._tell("submit_program", program, bytes(params), nbytes=len(params))
+    def submit_program(self, program: int, params: Any, times: int = 1) -> None:
+        self._tell("submit_program", program, bytes(params), times, nbytes=len(params))
 
     def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
         return self._make("submit_timed", program, bytes(params), together, nbytes=len(params))

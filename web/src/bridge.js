@@ -225,15 +225,18 @@ export class DeviceBridge {
     this.#programs.delete(handle);
   }
 
-  /** @param {number} handle @param {PythonBuffer} params */
-  submitProgram(handle, params) {
-    this.#run(this.#program(handle), params);
+  /**
+   * Submits a program once; its dispatches run `times` times over.
+   * @param {number} handle @param {PythonBuffer} params @param {number} [times]
+   */
+  submitProgram(handle, params, times) {
+    this.#run(this.#program(handle), params, times);
   }
 
-  /** @param {Dispatch[]} dispatches @param {PythonBuffer} params */
-  #run(dispatches, params) {
+  /** @param {Dispatch[]} dispatches @param {PythonBuffer} params @param {number} [times] */
+  #run(dispatches, params, times) {
     this.#writeParams(params);
-    this.#runner.run(dispatches);
+    this.#runner.run(dispatches, { times });
   }
 
   /**
