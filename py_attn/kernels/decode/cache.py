@@ -87,7 +87,7 @@ class KVCache:
         )
         check_head_dim("head_dim", self.head_dim)
         check_head_dim("value_head_dim", self.value_head_dim)
-        self.dtype = _check_dtypes(dtype)
+        self.dtype = check_dtypes(dtype)
         self.sink_tokens = check_int("sink_tokens", sink_tokens)
         if not 0 <= self.sink_tokens < self.capacity:
             raise ValueError(
@@ -298,7 +298,7 @@ def _format(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
     return None
 
 
-def _check_dtypes(dtype: object) -> tuple[str, str]:
+def check_dtypes(dtype: object) -> tuple[str, str]:
     pair = dtype if isinstance(dtype, (tuple, list)) else (dtype, dtype)
     if len(pair) != 2:
         raise ValueError(f"dtype: expected one dtype or a pair for keys and values, got {dtype!r}")
