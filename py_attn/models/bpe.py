@@ -15,6 +15,7 @@ Four steps, after Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909) on byt
 from __future__ import annotations
 
 import codecs
+import functools
 import heapq
 import operator
 import re
@@ -246,6 +247,7 @@ _BYTE_CHARACTERS = _byte_characters()
 _BYTES = {character: byte for byte, character in enumerate(_BYTE_CHARACTERS)}
 
 
+@functools.cache  # as it takes some time, which importing this module should not take
 def _word_pattern() -> re.Pattern[str]:
     def members(ranges: str) -> str:
         return "".join(
@@ -264,12 +266,9 @@ def _word_pattern() -> re.Pattern[str]:
     )
 
 
-_WORD = _word_pattern()
-
-
 def split_words(text: str) -> list[str]:
     """The words of a text without special tokens; joined, they are that text."""
-    return _WORD.findall(text)
+    return _word_pattern().findall(text)
 
 
 def _strings(file: GGUF, key: str) -> list[str]:
