@@ -237,14 +237,18 @@ def test_bad_vocabularies():
         BPE(["a", "b", "a"], [])
     with pytest.raises(ValueError, match="token 1 is empty"):
         BPE(["a", ""], [])
-    with pytest.raises(ValueError, match=r"merge 0, 'a b', needs the token 'ab', which the vocabulary lacks"):
-        BPE(["a", "b"], ["a b"])
-    with pytest.raises(ValueError, match=r"merge 0, 'a c', needs the token 'c'"):
-        BPE(["a", "b", "ac"], ["a c"])
-    with pytest.raises(ValueError, match=r"merge 0, 'ab', needs the token ''"):
-        BPE(["a", "b", "ab"], ["ab"])
-    with pytest.raises(ValueError, match=r"merge 1, 'a b', occurs twice"):
+    for tokens in (["a", "b"], ["a", "ab"], ["b", "ab"]):
+        with pytest.raises(ValueError, match=r"merge 0, 'a b', needs .* lacks, expected 'a', 'b' and 'ab'"):
+            BPE(tokens, ["a b"])
+    for merge in ("ab", "a b c"):
+        with pytest.raises(
+            ValueError, match=f"merge 1 is '{merge}', expected two tokens with a space between"
+        ):
+            BPE(["a", "b", "ab", "c", "abc"], ["a b", merge])
+    with pytest.raises(ValueError, match=r"merge 'a b' occurs twice"):
         BPE(["a", "b", "ab"], ["a b", "a b"])
+    with pytest.raises(ValueError, match="needs a token that the vocabulary lacks"):
+        BPE(["a", "b", "ab"], ["a "])
 
 
 @pytest.mark.parametrize(

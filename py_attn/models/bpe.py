@@ -15,11 +15,12 @@ Four steps, after Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909) on byt
 from __future__ import annotations
 
 import codecs
+import functools
 import heapq
 import operator
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class BPE:
 
     def __init__(self, tokens: Sequence[str], merges: Sequence[str], special: Iterable[int] = ()) -> None:
         self.tokens = list(tokens)
-        ids = {token: number for number, token in enumerate(self.tokens)}
+        ids = dict(zip(self.tokens, range(len(self.tokens)), strict=True))
         if len(ids) != len(self.tokens):
             doubled = next(token for number, token in enumerate(self.tokens) if ids[token] != number)
             raise ValueError(f"tokenizer: token {doubled!r} occurs twice, expected each token once")
@@ -246,6 +247,7 @@ _BYTE_CHARACTERS = _byte_characters()
 _BYTES = {character: byte for byte, character in enumerate(_BYTE_CHARACTERS)}
 
 
+@functools.cache  # as it takes some time, which importing this module should not take
 def _word_pattern() -> re.Pattern[str]:
     def members(ranges: str) -> str:
         return "".join(
@@ -264,12 +266,9 @@ def _word_pattern() -> re.Pattern[str]:
     )
 
 
-_WORD = _word_pattern()
-
-
 def split_words(text: str) -> list[str]:
     """The words of a text without special tokens; joined, they are that text."""
-    return _WORD.findall(text)
+    return _word_pattern().findall(text)
 
 
 def _strings(file: GGUF, key: str) -> list[str]:
@@ -281,17 +280,24 @@ def _strings(file: GGUF, key: str) -> list[str]:
 
 def _read_merges(merges: Sequence[str], ids: dict[str, int]) -> dict[tuple[int, int], tuple[int, int]]:
     """Rank and merged id of each pair of ids."""
-    pairs: dict[tuple[int, int], tuple[int, int]] = {}
     for rank, merge in enumerate(merges):
-        left, _, right = merge.partition(" ")
-        try:
-            pair = ids[left], ids[right]
-            pairs[pair] = rank, ids[left + right]
-        except KeyError as error:
+        if merge.count(" ") != 1:
             raise ValueError(
-                f"tokenizer: merge {rank}, {merge!r}, needs the token {error.args[0]!r}, which the vocabulary"
-                " lacks"
-            ) from None
-        if len(pairs) == rank:
-            raise ValueError(f"tokenizer: merge {rank}, {merge!r}, occurs twice, expected each merge once")
-    return pairs
+                f"tokenizer: merge {rank} is {merge!r}, expected two tokens with a space between"
+            )
+    parts = " ".join(merges).split(" ") if merges else []
+    left, right = parts[::2], parts[1::2]
+    columns = [list(map(ids.get, part)) for part in (left, right, map(operator.add, left, right))]
+    for column in columns:
+        if None in column:
+            rank = column.index(None)
+            raise ValueError(
+                f"tokenizer: merge {rank}, {merges[rank]!r}, needs a token that the vocabulary lacks,"
+                f" expected {left[rank]!r}, {right[rank]!r} and {left[rank] + right[rank]!r} in it"
+            )
+    pairs = dict(zip(zip(columns[0], columns[1], strict=True), enumerate(columns[2]), strict=True))
+    if len(pairs) != len(merges):
+        ranks = {merge: rank for rank, merge in enumerate(merges)}
+        doubled = next(merge for rank, merge in enumerate(merges) if ranks[merge] != rank)
+        raise ValueError(f"tokenizer: merge {doubled!r} occurs twice, expected each merge once")
+    return cast("dict[tuple[int, int], tuple[int, int]]", pairs)

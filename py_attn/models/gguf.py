@@ -11,7 +11,9 @@ that names what is wrong, what the file says and what was expected.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -45,6 +47,8 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     12: np.dtype("<f8"),
 }
 _BOOL, _STRING, _ARRAY = 7, 8, 9
+
+_LENGTH = struct.Struct("<Q")
 
 #: Number of a tensor's type -> its name, the elements of a block, and the bytes of a block.
 TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
@@ -190,6 +194,25 @@ class _Header:
         except UnicodeDecodeError as error:
             raise ValueError(f"gguf: {what} is not UTF-8 ({error})") from None
 
+    def strings(self, count: int, what: str) -> list[str]:
+        """As many strings. A vocabulary has 100,000 of them, so most take a shorter way than `string`."""
+        self.check_room(count, 8, f"strings in {what}")
+        found: list[str] = []
+        while len(found) < count:
+            data, position = self._data, self.position
+            with contextlib.suppress(struct.error, UnicodeDecodeError):
+                for _ in range(count - len(found)):
+                    start = position + 8
+                    stop = start + _LENGTH.unpack_from(data, position)[0]
+                    if stop > len(data):
+                        break
+                    found.append(data[start:stop].decode())
+                    position = stop
+            self.position = position
+            if len(found) < count:  # the next one goes beyond what has been read, or is not UTF-8
+                found.append(self.string(what))
+        return found
+
     def check_room(self, count: int, size: int, what: str) -> None:
         """Refuse a count of items, of at least `size` bytes each, for which the file is too short."""
         left = min(self._file.size, MAX_HEADER_BYTES) - self.position
@@ -245,8 +268,7 @@ def _read_value(header: _Header, what: str) -> Any:
     if kind == _ARRAY:
         raise ValueError(f"gguf: {what} is an array of arrays, expected one of strings, numbers or booleans")
     if kind == _STRING:
-        header.check_room(count, 8, f"strings in {what}")
-        return [header.string(what) for _ in range(count)]
+        return header.strings(count, what)
     return _read_numbers(header, kind, count, what)
 
 
