@@ -15,8 +15,8 @@ from tests.tiny_gguf import BytesFile, tiny_gguf
 
 FIXTURE = Path(__file__).parent / "fixtures" / "smollm2.json"
 
-#: transformers computes in float32, with logits of up to 30.
-LOGIT_ERROR = 1e-3
+#: transformers computes in float32, with logits of up to 45; it comes as close as 3e-5.
+LOGIT_ERROR = 1e-4
 
 
 @pytest.fixture(scope="module")
