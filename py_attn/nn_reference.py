@@ -28,8 +28,9 @@ def dequantize(blocks: Array, rows: int, inner: int, format: str, compute_dtype:
         The bytes of the blocks, row by row, uint8 [rows · inner / 32 · 20 (Q4_1) or 34 (Q8_0)].
     rows, inner : int
     format : str
-        "Q4_1": d and m (float16), then 16 bytes, of which byte j holds q of element j in its low half and that of
-        element j + 16 in its high half; a weight is q · d + m. "Q8_0": d, then 32 signed bytes; a weight is q · d.
+        "Q4_1": d and m (float16), then 16 bytes, of which byte j holds q of element j in its low half and
+        that of element j + 16 in its high half; a weight is q · d + m. "Q8_0": d, then 32 signed bytes; a
+        weight is q · d.
     """
     given = np.ascontiguousarray(blocks, np.uint8).reshape(rows * inner // BLOCK, BLOCK_BYTES[format])
     d = given[:, :2].copy().view(np.float16).astype(compute_dtype)
@@ -44,11 +45,12 @@ def rms_norm(x: Array, weight: Array, epsilon: float = 1e-5, compute_dtype: Any 
     """``x / sqrt(mean(x²) + epsilon) · weight`` along the last axis."""
     x = np.asarray(x, compute_dtype)
     mean = np.square(x).mean(axis=-1, keepdims=True)
-    return x / np.sqrt(mean + compute_dtype(epsilon)) * np.asarray(weight, compute_dtype)
+    normed: Array = x / np.sqrt(mean + compute_dtype(epsilon)) * np.asarray(weight, compute_dtype)
+    return normed
 
 
 def rope_table(positions: int, head_dim: int, base: float = 1e4) -> Array:
-    """Cosine and sine [positions, head_dim / 2, 2] of the angle position · base^(-2i / head_dim), in float64."""
+    """Cosine and sine [positions, head_dim / 2, 2] of position · base^(-2i / head_dim), in float64."""
     angles = np.arange(positions)[:, None] * base ** (-np.arange(0, head_dim, 2) / head_dim)
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
@@ -72,17 +74,20 @@ def silu(x: Array, compute_dtype: Any = np.float64) -> Array:
     """``x / (1 + exp(-x))``."""
     x = np.asarray(x, compute_dtype)
     with np.errstate(over="ignore"):
-        return x / (1 + np.exp(-x))
+        gated: Array = x / (1 + np.exp(-x))
+    return gated
 
 
 def swiglu(gate: Array, up: Array, compute_dtype: Any = np.float64) -> Array:
     """``silu(gate) · up``."""
-    return silu(gate, compute_dtype) * np.asarray(up, compute_dtype)
+    product: Array = silu(gate, compute_dtype) * np.asarray(up, compute_dtype)
+    return product
 
 
 def linear(x: Array, weight: Array, compute_dtype: Any = np.float64) -> Array:
     """Each row of x [tokens, inner] times each row of weight [rows, inner]: [tokens, rows]."""
-    return np.asarray(x, compute_dtype) @ np.asarray(weight, compute_dtype).T
+    product: Array = np.asarray(x, compute_dtype) @ np.asarray(weight, compute_dtype).T
+    return product
 
 
 def combine_splits(outs: Array, rows: Array, compute_dtype: Any = np.float64) -> Array:
@@ -102,4 +107,5 @@ def combine_splits(outs: Array, rows: Array, compute_dtype: Any = np.float64) ->
     weights = rows[..., 1] * np.where(rows[..., 1] > 0, np.exp2(np.minimum(rows[..., 0] - largest, 0)), 0)
     total = weights.sum(axis=1, keepdims=True)
     share = weights / np.where(total > 0, total, 1)
-    return (share[..., None] * outs).sum(axis=1)
+    combined: Array = (share[..., None] * outs).sum(axis=1)
+    return combined

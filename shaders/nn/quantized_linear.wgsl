@@ -42,8 +42,9 @@
 //#     set sums.names = sums.names + ["squares" ~ t]
 //#   endif
 //# endfor
-//## Whether the last part that an invocation takes at a step may lie past the end of the row.
-//# set uneven = parts % LANES > 0
+//# set steps = (parts + LANES * AHEAD - 1) // (LANES * AHEAD)
+//## Of the parts that an invocation takes at a step, how many lie within the row for every lane at every step.
+//# set inside = AHEAD - (steps * LANES * AHEAD - parts + LANES - 1) // LANES
 //# if prologue == "partials"
 //#   include "lib/math.wgsl"
 //# endif
@@ -143,7 +144,7 @@ fn store(t: u32, row: u32, y: vec2<f32>) {
 //##
 //## Part n: its block and its first word.
 //# macro find_part(n)
-  let part{{ n }} = {{ "min(" if uneven and n == AHEAD - 1 }}first_part + {{ n * LANES }}u + lane{{ ", PARTS - 1u)" if uneven and n == AHEAD - 1 }};
+  let part{{ n }} = {{ "min(" if n >= inside }}first_part + {{ n * LANES }}u + lane{{ ", PARTS - 1u)" if n >= inside }};
   let block{{ n }} = part{{ n }} / {{ 4 // WORDS }}u;
   let word{{ n }} = part{{ n }} % {{ 4 // WORDS }}u;
 //# endmacro
@@ -212,7 +213,7 @@ fn store(t: u32, row: u32, y: vec2<f32>) {
 //#       if has_head_scale
   {{ v }}{{ i }} = scaled({{ v }}{{ i }}, block{{ n }} * 32u / D);
 //#       endif
-//#       if uneven and n == AHEAD - 1
+//#       if n >= inside
   {{ v }}{{ i }} = select(vec4<f32>(), {{ v }}{{ i }}, first_part + {{ n * LANES }}u + lane < PARTS);
 //#       endif
 //#       if squares
@@ -305,7 +306,7 @@ fn main(
 //# endfor
 
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
-  for (var step = 0u; step < {{ (parts + LANES * AHEAD - 1) // (LANES * AHEAD) }}u; step++) {
+  for (var step = 0u; step < {{ steps }}u; step++) {
     let first_part = step * (LANES * AHEAD);
 //# for n in range(AHEAD)
 {{ find_part(n) }}
