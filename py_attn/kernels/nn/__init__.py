@@ -5,9 +5,20 @@ run on every WebGPU adapter. Inputs are packed (row-major, without gaps) float32
 may begin anywhere in their buffers.
 """
 
+from py_attn.kernels.nn.distributions import compare_distributions, token_statistics
 from py_attn.kernels.nn.embedding import embedding
 from py_attn.kernels.nn.layer_norm import layer_norm
 from py_attn.kernels.nn.linear import Activation, linear
 from py_attn.kernels.nn.mean_pool import mean_pool
+from py_attn.kernels.nn.sampling import choose_token
 
-__all__ = ["Activation", "embedding", "layer_norm", "linear", "mean_pool"]
+__all__ = [
+    "Activation",
+    "choose_token",
+    "compare_distributions",
+    "embedding",
+    "layer_norm",
+    "linear",
+    "mean_pool",
+    "token_statistics",
+]
