@@ -102,7 +102,7 @@ def choose_token(
 
 
 def alternatives(logits: Array, count: int = 10) -> tuple[Array, Array]:
-    """Ids and log-probabilities of the likeliest tokens; the smaller id first where two are equally likely."""
+    """Ids and log-probabilities of the likeliest tokens; the smaller id first of two equally likely ones."""
     x = np.asarray(logits, np.float64)
     order = np.argsort(-x, kind="stable")
     # NaN counts as the largest; argsort puts it last.
