@@ -1,0 +1,24 @@
+//## Rows of the embedding table into the residual stream: x[position + t] = table[tokens[position + t]]. The table stays
+//## quantised; an invocation widens eight weights.
+//# include "lib/quantized.wgsl"
+//# include "lib/state.wgsl"
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) thread_index: u32,
+) {
+  let work = (group.x + group.y * groups.x) * WORKGROUP + thread_index;
+  let t = work / (INNER / 8u);
+  if (t >= params.count) {
+    return;
+  }
+  let row = state_position() + t;
+  let part = work % (INNER / 8u);
+  let block = tokens[params.tokens_first + row] * (INNER / 32u) + part / 4u;
+  let scale = block_scale(block);
+  let to = params.x_first / 4u + (row * INNER + part / 4u * 32u) / 4u + part % 4u;
+  x[to] = fma(low_codes(low_word(block, part % 4u)) * CODE_UNITS, vec4<f32>(scale.x), vec4<f32>(scale.y));
+  x[to + 4u] = fma(high_codes(high_word(block, part % 4u)) * CODE_UNITS, vec4<f32>(scale.x), vec4<f32>(scale.y));
+}
