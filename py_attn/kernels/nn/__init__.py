@@ -5,17 +5,21 @@ run on every WebGPU adapter. Inputs are packed (row-major, without gaps) float32
 may begin anywhere in their buffers.
 """
 
+from py_attn.kernels.nn.distributions import compare_distributions, token_statistics
 from py_attn.kernels.nn.embedding import embedding
 from py_attn.kernels.nn.layer_norm import layer_norm
 from py_attn.kernels.nn.linear import Activation, linear
 from py_attn.kernels.nn.mean_pool import mean_pool
 from py_attn.kernels.nn.projections import add_projection, gated_linear, logits, project_qkv
 from py_attn.kernels.nn.quantized import QuantizedMatrix, embed_tokens, pack_quantized
+from py_attn.kernels.nn.sampling import choose_token
 
 __all__ = [
     "Activation",
     "QuantizedMatrix",
     "add_projection",
+    "choose_token",
+    "compare_distributions",
     "embed_tokens",
     "embedding",
     "gated_linear",
@@ -25,4 +29,5 @@ __all__ = [
     "mean_pool",
     "pack_quantized",
     "project_qkv",
+    "token_statistics",
 ]

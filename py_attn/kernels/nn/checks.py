@@ -12,28 +12,34 @@ def check_rank(name: str, tensor: Tensor, axes: int) -> None:
         raise ValueError(f"{name}: expected at least {axes} dimensions, got shape {list(tensor.shape)}")
 
 
-def _check_tensor(name: str, value: object) -> None:
+def _check_tensor(name: str, value: object) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a Tensor, got {type(value).__name__}")
+    return value
 
 
 def check_tensors(inputs: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
     """Raise unless every input is a live, packed float32 tensor of its shape on the first one's device."""
     device = next(iter(inputs.values())).device
     for name, tensor in inputs.items():
-        _check_tensor(name, tensor)
-        tensor.storage(name)
-        if tensor.device is not device:
-            raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {device}")
-        if tensor.dtype != "float32":
-            raise ValueError(f"{name}: expected dtype float32, got {tensor.dtype}")
-        if tensor.shape != shapes[name]:
-            raise ValueError(f"{name}: expected shape {list(shapes[name])}, got {list(tensor.shape)}")
-        if not _is_packed(tensor):
-            raise ValueError(
-                f"{name}: expected packed rows, got a view with strides {list(tensor.strides)}"
-                f" of shape {list(tensor.shape)}"
-            )
+        check_packed(name, tensor, shapes[name], "float32", device)
+
+
+def check_packed(name: str, value: object, shape: tuple[int, ...], dtype: str, device: object) -> None:
+    """Raise unless ``value`` is a live, packed tensor of this shape and dtype on ``device``."""
+    tensor = _check_tensor(name, value)
+    tensor.storage(name)
+    if tensor.device is not device:
+        raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {device}")
+    if tensor.dtype != dtype:
+        raise ValueError(f"{name}: expected dtype {dtype}, got {tensor.dtype}")
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+    if not _is_packed(tensor):
+        raise ValueError(
+            f"{name}: expected packed rows, got a view with strides {list(tensor.strides)}"
+            f" of shape {list(tensor.shape)}"
+        )
 
 
 def _is_packed(tensor: Tensor) -> bool:
