@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from py_attn.gpu.bridge import File
 from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import nn
 from py_attn.models.bpe import BPE
-from py_attn.models.files import File
-from py_attn.models.gguf import GGUF, TensorInfo
+from py_attn.models.gguf import GGUF
 from py_attn.models.llama_weights import Config, read_config
 from py_attn.models.smollm2 import SmolLM2
 from py_attn.models.written import LayerWeights, Weights, check_cache
@@ -52,82 +52,75 @@ async def load(
     options = check_cache(cache, context, ring, sink_tokens, history, config.context_length)
     tokenizer = BPE.from_gguf(gguf)
     template = str(gguf.metadata.get("tokenizer.chat_template", ""))
-    uploading = _Uploading(device, file, gguf, progress)
+    begin = min(info.start for info in gguf.tensors.values())
+    blocks = await device.upload_file(file, begin, progress=progress)
+    made: list[Tensor] = []
     try:
-        weights = await _weights(uploading, config)
+        weights = _Packing(device, file, gguf, blocks, begin, made).weights(config)
         await device.synchronize()
         return SmolLM2(device, config, tokenizer, template, weights, options)
     except BaseException:
-        for tensor in uploading.made:
+        for tensor in made:
             tensor.destroy()
         raise
+    finally:
+        blocks.destroy()
 
 
-class _Uploading:
-    """The tensors that were made so far.
+@dataclass(frozen=True)
+class _Packing:
+    """Makes a model's tensors from its file.
 
     Attributes
     ----------
+    blocks : Tensor
+        uint32, the file's bytes from ``begin`` on.
     made : list of Tensor
+        Those made so far.
     """
 
-    def __init__(self, device: Device, file: File, gguf: GGUF, progress: UploadProgress) -> None:
-        self.made: list[Tensor] = []
-        self._device, self._file, self._gguf, self._progress = device, file, gguf, progress
-        self._total = sum(info.stop - info.start for info in gguf.tensors.values())
-        self._loaded = 0
+    device: Device
+    file: File
+    gguf: GGUF
+    blocks: Tensor
+    begin: int
+    made: list[Tensor]
 
-    async def _loaded_one(self, info: TensorInfo) -> None:
-        self._loaded += info.stop - info.start
-        self._progress(self._loaded, self._total)
-        await asyncio.sleep(0)  # so that the task can be cancelled here
+    def weights(self, config: Config) -> Weights:
+        """All of them."""
+        embedding = self._matrix("token_embd")
+        layers = []
+        for number in range(config.layers):
+            name = f"blk.{number}"
+            layers.append(
+                LayerWeights(
+                    attention_norm=self._floats(f"{name}.attn_norm"),
+                    qkv=self._matrix(*(f"{name}.attn_{part}" for part in "qkv")),
+                    output=self._matrix(f"{name}.attn_output"),
+                    mlp_norm=self._floats(f"{name}.ffn_norm"),
+                    gate_up=self._matrix(f"{name}.ffn_gate", f"{name}.ffn_up", interleave=True),
+                    down=self._matrix(f"{name}.ffn_down"),
+                )
+            )
+        return Weights(embedding, tuple(layers), self._floats("output_norm"))
 
-    async def floats(self, name: str) -> Tensor:
-        """A float32 tensor."""
-        info = self._gguf.tensors[name]
-        values = np.frombuffer(self._file.read(info.start, info.stop), "<f4").reshape(info.shape)
-        tensor = self._device.tensor(values, name=name)
+    def _floats(self, name: str) -> Tensor:
+        info = self.gguf.tensors[f"{name}.weight"]
+        values = np.frombuffer(self.file.read(info.start, info.stop), "<f4").reshape(info.shape)
+        tensor = self.device.tensor(values, name=name)
         self.made.append(tensor)
-        await self._loaded_one(info)
         return tensor
 
-    async def matrix(self, *names: str, interleave: bool = False) -> nn.QuantizedMatrix:
+    def _matrix(self, *names: str, interleave: bool = False) -> nn.QuantizedMatrix:
         """Quantised matrices, stacked or with their rows in turn."""
-        infos = [self._gguf.tensors[name] for name in names]
-        blocks: list[Tensor] = []
-        try:
-            for info in infos:
-                blocks.append(await self._device.upload_file(self._file, info.start, info.stop))
-                await self._loaded_one(info)
-            matrix = nn.pack_quantized(
-                blocks,
-                [info.shape[0] for info in infos],
-                infos[0].shape[1],
-                "Q8_0" if infos[0].type == "Q8_0" else "Q4_1",
-                interleave=interleave,
-            )
-        finally:
-            for each in blocks:
-                each.destroy()
+        infos = [self.gguf.tensors[f"{name}.weight"] for name in names]
+        first = infos[0]
+        matrix = nn.pack_quantized(
+            [self.blocks[(info.start - self.begin) // 4 : (info.stop - self.begin) // 4] for info in infos],
+            [info.shape[0] for info in infos],
+            first.shape[1],
+            "Q8_0" if first.type == "Q8_0" else "Q4_1",
+            interleave=interleave,
+        )
         self.made.append(matrix.data)
         return matrix
-
-
-async def _weights(upload: _Uploading, config: Config) -> Weights:
-    embedding = await upload.matrix("token_embd.weight")
-    layers = []
-    for number in range(config.layers):
-        name = f"blk.{number}"
-        layers.append(
-            LayerWeights(
-                attention_norm=await upload.floats(f"{name}.attn_norm.weight"),
-                qkv=await upload.matrix(*(f"{name}.attn_{part}.weight" for part in "qkv")),
-                output=await upload.matrix(f"{name}.attn_output.weight"),
-                mlp_norm=await upload.floats(f"{name}.ffn_norm.weight"),
-                gate_up=await upload.matrix(
-                    f"{name}.ffn_gate.weight", f"{name}.ffn_up.weight", interleave=True
-                ),
-                down=await upload.matrix(f"{name}.ffn_down.weight"),
-            )
-        )
-    return Weights(embedding, tuple(layers), await upload.floats("output_norm.weight"))

@@ -23,7 +23,7 @@
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
 //# include "lib/quantized.wgsl"
-//# if has_state
+//# if has_state and not (epilogue == "rope" and in_cache)
 //#   include "lib/state.wgsl"
 //# endif
 //# set parts = INNER // 32 * (4 // WORDS)
@@ -124,7 +124,7 @@ fn store(t: u32, row: u32, y: vec2<f32>) {
   if (position >= params.kept && params.count - t > params.capacity - params.kept) {
     return;
   }
-  let slot = row_slot(position);
+  let slot = row_slot(t);
 //#   else
   let slot = t;
 //#   endif
