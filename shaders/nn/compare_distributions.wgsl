@@ -56,8 +56,8 @@ fn main(
   } else if (is_hidden(x1)) {
     terms.y += 1.0;
   } else {
-    // Held within bounds far beyond which the weights are 0, or r so large that nothing else counts.
-    let r = (max(x0 - largest_a, -1e3) - max(x1 - largest_b, -1e38)) + log_ratio;
+    // Where a is 0, r may be anything finite.
+    let r = (max(x0 - largest_a, -1e3) - max(x1 - largest_b, LOWEST)) + log_ratio;
     terms.x += select(fma(a, r, b - a), a * near_zero(r), abs(r) < 0.5);
   }
 //# endcall
