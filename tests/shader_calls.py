@@ -1,10 +1,13 @@
-"""Calls whose shaders test_shaders.py looks at: packed sequences, gradients, mods, sinks, TurboQuant."""
+"""Calls whose shaders test_shaders.py looks at, of kernels that have many variants."""
 
 import itertools
 
 import numpy as np
 
 import py_attn as pa
+from py_attn.kernels.decode.cache import CACHE_DTYPES
+from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
+from py_attn.kernels.steps import new_state
 
 FLOATS = ("float32", "float16", "bfloat16")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
@@ -116,4 +119,18 @@ def decoding(device):
             pa.turboquant.dequantize(packed)
 
 
-ALL = (mods_and_sinks, packed_sequences, gradients, decoding)
+def steps(device):
+    """Decoding and appending at the position of a state."""
+    state = new_state(device)
+    for kind, (sink_tokens, dim) in itertools.product(CACHE_DTYPES, ((0, 20), (3, 64))):
+        cache = pa.KVCache(2, 2, 32, dim, dtype=kind, sink_tokens=sink_tokens, device=device)
+        rows = device.empty((2, 2, 5, dim))
+        append_step(rows, rows, cache, state)
+        query = device.empty((2, 40, 4, dim)).transpose(0, 2, 1, 3)
+        for splits in (1, 3):
+            decode_attention_step(query, cache, state, splits=splits)
+            if not cache.value_format:
+                decode_partials_step(query, cache, state, splits=splits)
+
+
+ALL = (mods_and_sinks, packed_sequences, gradients, decoding, steps)

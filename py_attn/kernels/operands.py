@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from py_attn.gpu.kernel import Arg, NewTensor
 from py_attn.gpu.tensor import Tensor, contiguous_strides
@@ -37,6 +38,10 @@ class Operand:
     def packed(self) -> bool:
         """Whether rows are read four elements at a time."""
         return self.layout != "single"
+
+    def constants(self) -> dict[str, Any]:
+        """Template variables that say how a kernel reads it."""
+        return {f"{self.name}_dtype": self.dtype, f"{self.name}_packed": self.packed}
 
     @property
     def arg(self) -> Arg:

@@ -2,7 +2,7 @@
 //## compute one (nn/quantized_linear.wgsl says what the prologues and epilogues mean).
 //## Needs: `epilogue`, `has_state`, `has_head_scale`, ROWS, the params of kernels/nn/quantized_linear.py, and for the
 //## epilogue "rope" `dtypes`, `in_cache`, `key_dtype`, `value_dtype`, D, HEADS and KV_HEADS.
-//# if has_state
+//# if has_state and not (epilogue == "rope" and in_cache)
 //#   include "lib/state.wgsl"
 //# endif
 //# if epilogue == "rope"
@@ -71,7 +71,7 @@ fn store(t: u32, row: u32, y: vec2<f32>) {
   if (position >= params.kept && params.count - t > params.capacity - params.kept) {
     return;
   }
-  let slot = row_slot(position);
+  let slot = row_slot(t);
 //#   else
   let slot = t;
 //#   endif

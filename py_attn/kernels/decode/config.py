@@ -82,6 +82,14 @@ def split_range(keys: int, splits: int, block: int, *, in_runs: bool) -> SplitRa
     if in_runs or splits * block > keys:
         run = -(-keys // splits)
         return SplitRange(run, run, block)
+    return blocks_in_turn(keys, splits, block)
+
+
+def blocks_in_turn(keys: int, splits: int, block: int) -> SplitRange:
+    """Give each split every ``splits``-th block.
+
+    That is right for fewer keys too: some splits are then empty.
+    """
     return SplitRange(block, keys, block * splits)
 
 
@@ -248,7 +256,11 @@ class Config:
 
 
 def configure(call: Call, *, in_runs: bool = False) -> Config:
-    """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys."""
+    """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys.
+
+    With a state it serves every length of the cache: there are as many splits as were asked for, however few
+    keys there are, and they take blocks in turn.
+    """
     cache, p, info = call.cache, call.problem, call.device.info
     width = cache.key_format.width if cache.key_format else cache.head_dim
     keys = row_loads(cache.dtype[0], cache.key_format, pad4(width))
@@ -257,13 +269,18 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     row_tiles = -(-call.rows // shape.rows)
     workgroups = max(1, p.batch * p.kv_heads * row_tiles)
     count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
-    count = max(1, min(count, call.visible_keys))
+    if not call.has_state:
+        count = max(1, min(count, call.visible_keys))
     return Config(
         shape=shape,
         keys=keys,
         values=values,
         splits=count,
-        split_range=split_range(call.visible_keys, count, shape.block, in_runs=in_runs),
+        split_range=(
+            blocks_in_turn(call.visible_keys, count, shape.block)
+            if call.has_state
+            else split_range(call.visible_keys, count, shape.block, in_runs=in_runs)
+        ),
         row_tiles=row_tiles,
         rotates=turboquant.rotates_in_subgroup(cache.key_format, info),
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
