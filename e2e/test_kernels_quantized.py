@@ -10,7 +10,7 @@ from e2e.page.quantized import check_add, check_gated, check_logits, check_qkv, 
 
 FORMATS = ("Q4_1", "Q8_0")
 FLOATS = ("float32", "float16", "bfloat16")
-#: Every way to share rows: alone, by workgroup memory, by shuffles (in subgroups of four, a software adapter's).
+#: Every way to share rows: alone, by workgroup memory, by shuffles (in subgroups of at least four).
 CONFIGS = (
     None,
     {
@@ -125,8 +125,8 @@ def test_gated_linear(lab, **case):
 
 @settings(max_examples=20)
 @given(
-    seed=seeds, format=formats, inner=inners, rows=st.integers(1, 300), count=counts, config=configs, size=sizes,
-    position=st.none() | positions, first_row=st.integers(0, 6),
+    seed=seeds, format=formats, inner=inners, rows=st.integers(1, 300), count=counts, config=configs,
+    size=sizes, position=st.none() | positions, first_row=st.integers(0, 6),
 )  # fmt: skip
 def test_logits(lab, **case):
     lab.check(check_logits, [case])

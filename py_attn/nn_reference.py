@@ -34,11 +34,14 @@ def dequantize(blocks: Array, rows: int, inner: int, format: str, compute_dtype:
     """
     given = np.ascontiguousarray(blocks, np.uint8).reshape(rows * inner // BLOCK, BLOCK_BYTES[format])
     d = given[:, :2].copy().view(np.float16).astype(compute_dtype)
+    weights: Array
     if format == "Q8_0":
-        return (given[:, 2:].view(np.int8) * d).reshape(rows, inner)
+        weights = given[:, 2:].view(np.int8) * d
+        return weights.reshape(rows, inner)
     m = given[:, 2:4].copy().view(np.float16).astype(compute_dtype)
     codes = np.concatenate([given[:, 4:] & 15, given[:, 4:] >> 4], axis=1)
-    return (codes * d + m).reshape(rows, inner)
+    weights = codes * d + m
+    return weights.reshape(rows, inner)
 
 
 def rms_norm(x: Array, weight: Array, epsilon: float = 1e-5, compute_dtype: Any = np.float64) -> Array:

@@ -1,7 +1,7 @@
 """Checks of the kernels with quantised weights against `py_attn.nn_reference`.
 
-A case is a dict of plain data; logs hold NaN wherever a kernel has no business reading, and every element that it
-has no business writing is compared with what was there before.
+A case is a dict of plain data. Logs hold NaN wherever a kernel must not read, and all elements that it must
+not write are compared with what was there before.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import py_attn as pa
 from e2e.page.bounds import over_bound
 from e2e.page.inputs import poisoned
 from py_attn import nn_reference as plain
-from py_attn.gpu.dtypes import round_to
+from py_attn.gpu.dtypes import encode, round_to
 from py_attn.kernels import nn
 from py_attn.kernels.nn.quantized_linear import LinearConfig
 from py_attn.kernels.nn.quantized_matmul import MatmulConfig
@@ -69,8 +69,8 @@ def state_at(position):
 def config_of(case):
     config = case.get("config")
     if not config:
-        return {"config": None}
-    return {"config": (MatmulConfig if "tile_tokens" in config else LinearConfig)(**config)}
+        return None
+    return (MatmulConfig if "tile_tokens" in config else LinearConfig)(**config)
 
 
 def log_with(rows, position, history, fill=np.nan):
@@ -142,24 +142,23 @@ async def check_qkv(case):
         np.asarray(round_to(random.standard_normal((1, kv_heads, slots, d)), kind)) for kind in case["dtypes"]
     ]
     query = device.tensor(query_before)
-    caches = []
+    caches: list[Any] = []
     for before, kind in zip(caches_before, case["dtypes"], strict=True):
         if in_cache:
             cache = device.empty(before.shape, kind, pitch=-(-d // 4) * 4)
-            pa_copy(device, before, cache, kind)
+            fill(device, cache, before)
         else:
             cache = device.tensor(before)
         caches.append(cache)
     nn.project_qkv(
         device.tensor(log_with(x, position, history)), device.tensor(norm), matrices.packed,
-        device.tensor(table), query, *caches, state_at(position), count=count, epsilon=_EPSILON, head_dim=d,
-        heads=heads, kv_heads=kv_heads, kept=kept, cache=in_cache, **config_of(case),
+        device.tensor(table), query, caches[0], caches[1], state_at(position), count=count, epsilon=_EPSILON,
+        head_dim=d, heads=heads, kv_heads=kv_heads, kept=kept, cache=in_cache, config=config_of(case),
     )  # fmt: skip
-    after = [await tensor.numpy() for tensor in (query, *caches)]
+    after: list[Any] = [await tensor.numpy() for tensor in (query, *caches)]
 
     rows = np.arange(position, position + count)
-    place = np.arange(count)
-    tokens = np.arange(count)
+    place = tokens = np.arange(count)
     if in_cache:
         ring = capacity - kept
         place = np.where(rows < kept, rows, kept + (rows - kept) % ring)
@@ -180,13 +179,11 @@ async def check_qkv(case):
     return dict(zip(("query", "key", "value"), ratios, strict=True))
 
 
-def pa_copy(device, values, cache, kind):
+def fill(device, cache, values):
     """Write `values` into a tensor with padded rows."""
-    from py_attn.gpu.dtypes import check_dtype, encode
-
     padded = np.zeros((*values.shape[:-1], cache.strides[2]), np.float32)
     padded[..., : values.shape[-1]] = values
-    carried = encode(padded, check_dtype(kind), "cache").reshape(-1).view(np.uint8)
+    carried = encode(padded, cache.kind, "cache").reshape(-1).view(np.uint8)
     data = np.concatenate([carried, np.zeros(-carried.size % 4, np.uint8)])
     device.queue.write(cache.storage().handle, data)
 
@@ -226,7 +223,7 @@ async def check_add(case):
         inputs = device.tensor(given)
     nn.add_projection(
         x, inputs, matrices.packed, state_at(position), count=count, heads=heads,
-        head_scale=None if scale is None else device.tensor(scale), **config_of(case),
+        head_scale=None if scale is None else device.tensor(scale), config=config_of(case),
     )  # fmt: skip
     after = await x.numpy()
     written = slice(position, position + count)
@@ -251,7 +248,7 @@ async def check_gated(case):
     with poisoned(device):
         out = nn.gated_linear(
             device.tensor(log_with(x, position, position + count + 1)), device.tensor(norm), matrices.packed,
-            state_at(position), count=count, epsilon=_EPSILON, **config_of(case),
+            state_at(position), count=count, epsilon=_EPSILON, config=config_of(case),
         )  # fmt: skip
 
     def compute(x, precision):
@@ -272,7 +269,7 @@ async def check_logits(case):
         out = nn.logits(
             device.tensor(log_with(x, row, row + count + 1)), device.tensor(norm), matrices.packed,
             state=None if position is None else state_at(position), first_row=first_row, count=count,
-            epsilon=_EPSILON, **config_of(case),
+            epsilon=_EPSILON, config=config_of(case),
         )  # fmt: skip
 
     def compute(x, precision):

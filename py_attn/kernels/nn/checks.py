@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor, contiguous_strides
 
 
@@ -46,3 +49,32 @@ def _is_packed(tensor: Tensor) -> bool:
     # The stride of an axis of length 1 means nothing; a view may have any.
     packed = contiguous_strides(tensor.shape)
     return all(n == 1 or a == b for n, a, b in zip(tensor.shape, tensor.strides, packed, strict=True))
+
+
+def check_devices(tensors: dict[str, Tensor], device: Device) -> None:
+    """Raise unless all tensors are alive and on ``device``."""
+    for name, tensor in tensors.items():
+        _check_tensor(name, tensor)
+        tensor.storage(name)
+        if tensor.device is not device:
+            raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {device}")
+
+
+def check_floats(
+    name: str, tensor: Any, shape: tuple[int, ...], device: Device, *, aligned: bool = True
+) -> None:
+    """Raise unless ``tensor`` is packed float32 of this shape on ``device``; ``aligned``: read by vec4s."""
+    check_tensors({name: tensor}, {name: shape})
+    check_devices({name: tensor}, device)
+    if aligned and tensor.offset % 4:
+        raise ValueError(
+            f"{name}: expected a view from a multiple of 4 elements on, got one from element {tensor.offset}"
+        )
+
+
+def check_log(name: str, tensor: Any, width: int) -> Device:
+    """Raise unless ``tensor`` is packed float32 [history, width], read by vec4s; give its device."""
+    check_rank(name, tensor, 1)
+    device: Device = tensor.device
+    check_floats(name, tensor, (tensor.shape[0], width), device)
+    return device

@@ -1,4 +1,4 @@
-"""Matrices that stay quantised on the GPU, in the block formats of ggml, and the embedding of tokens from one.
+"""Matrices that stay quantised on the GPU, in ggml's block formats, and the embedding of tokens from one.
 
 ggml (https://github.com/ggml-org/ggml, ``ggml-common.h``) keeps 32 neighbouring weights of a row in a block:
 codes q, and one or two float16 numbers d and m. Q4_1: weight = q · d + m with q from 0 to 15; Q8_0: weight =
@@ -17,7 +17,7 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
-from py_attn.kernels.nn.checks import check_tensors
+from py_attn.kernels.nn.checks import check_devices, check_log, check_rank
 from py_attn.kernels.steps import READS_STATE, STATE_PARAMS, check_state
 
 BLOCK = 32
@@ -109,17 +109,13 @@ def check_matrix(name: str, matrix: object, device: Device) -> QuantizedMatrix:
         raise TypeError(f"{name}: expected a QuantizedMatrix, got {type(matrix).__name__}")
     check_sizes(name, matrix.rows, matrix.inner, matrix.format)
     data = matrix.data
-    if not isinstance(data, Tensor):
-        raise TypeError(f"{name}.data: expected a Tensor, got {type(data).__name__}")
-    data.storage(f"{name}.data")
-    if data.device is not device:
-        raise ValueError(f"{name}: the tensor is on another device ({data.device}) than {device}")
+    check_devices({f"{name}.data": data}, device)
     words = matrix.blocks * (_LAYOUTS[matrix.format].code_words + 1)
     if data.dtype != "uint32" or data.shape != (words,) or data.strides != (1,) or data.offset % 4:
         raise ValueError(
-            f"{name}.data: expected uint32 [{words}] for {matrix.format} [{matrix.rows}, {matrix.inner}], without"
-            f" gaps and from a multiple of 4 elements on, got {data.dtype} {list(data.shape)} with strides"
-            f" {list(data.strides)} from element {data.offset} on"
+            f"{name}.data: expected uint32 [{words}] for {matrix.format} [{matrix.rows}, {matrix.inner}],"
+            f" without gaps and from a multiple of 4 elements on, got {data.dtype} {list(data.shape)} with"
+            f" strides {list(data.strides)} from element {data.offset} on"
         )
     return matrix
 
@@ -171,27 +167,25 @@ def pack_quantized(
             raise ValueError(
                 f"rows: expected a number for each of one or more blocks, got {len(rows)} for {len(blocks)}"
             )
+        check_rank(names[0], blocks[0], 1)
+        device: Device = blocks[0].device
         for name, tensor, count in zip(names, blocks, rows, strict=True):
             check_sizes(name, count, inner, format)
-            _check_blocks(name, tensor, count * inner // BLOCK * _LAYOUTS[format].file_bytes, blocks[0])
+            _check_blocks(name, tensor, count * inner // BLOCK * _LAYOUTS[format].file_bytes, device)
         if interleave and len(set(rows)) > 1:
             raise ValueError(
                 f"rows: expected equal numbers of rows, which can be interleaved, got {list(rows)}"
             )
         given = dict(zip(names, blocks, strict=True))
-        return Planned(blocks[0].device, _plan_packing(given, rows, inner, format, interleave), given)
+        return Planned(device, _plan_packing(given, rows, inner, format, interleave), given)
 
     tensors = dict(zip(names, blocks, strict=True))
     result = run_call("pack_quantized", tensors, (tuple(rows), inner, format, interleave), make)
     return QuantizedMatrix(result["weight"], sum(rows), inner, format)
 
 
-def _check_blocks(name: str, tensor: object, nbytes: int, first: Tensor) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a Tensor, got {type(tensor).__name__}")
-    tensor.storage(name)
-    if tensor.device is not first.device:
-        raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {first.device}")
+def _check_blocks(name: str, tensor: Any, nbytes: int, device: Device) -> None:
+    check_devices({name: tensor}, device)
     words = -(-nbytes // 4)
     if tensor.dtype != "uint32" or tensor.shape != (words,) or tensor.strides != (1,):
         raise ValueError(
@@ -263,11 +257,9 @@ def embed_tokens(tokens: Tensor, table: QuantizedMatrix, x: Tensor, state: Tenso
         check_state(state)
         check_log("x", x, table.inner)
         check_matrix("table", table, x.device)
-        if not isinstance(tokens, Tensor):
-            raise TypeError(f"tokens: expected a Tensor, got {type(tokens).__name__}")
+        check_devices({"tokens": tokens, "state": state}, x.device)
         if tokens.dtype != "uint32" or tokens.ndim != 1 or tokens.strides != (1,):
             raise ValueError(f"tokens: expected uint32 [history], got {tokens.dtype} {list(tokens.shape)}")
-        check_devices({"tokens": tokens, "state": state}, x.device)
         only = launch(
             _EMBED,
             [Arg("tokens", "u32"), WEIGHT, READS_STATE, Arg("x", "vec4<f32>", writes=True)],
@@ -283,29 +275,6 @@ def embed_tokens(tokens: Tensor, table: QuantizedMatrix, x: Tensor, state: Tenso
 
     tensors = {"tokens": tokens, "weight": table.data, "x": x, "state": state}
     run_call("embed_tokens", tensors, (count, *table.options()), make)
-
-
-def check_log(name: str, tensor: Tensor, width: int) -> None:
-    """Raise unless ``tensor`` is float32 [history, width] without gaps, and vec4s of it can be read."""
-    rows = tensor.shape[0] if isinstance(tensor, Tensor) and tensor.ndim else 0
-    check_tensors({name: tensor}, {name: (rows, width)})
-    check_aligned(name, tensor)
-
-
-def check_aligned(name: str, tensor: Tensor) -> None:
-    """Raise unless ``tensor`` begins where a vec4 begins."""
-    if tensor.offset % 4:
-        raise ValueError(
-            f"{name}: expected a view from a multiple of 4 elements on, got one from element {tensor.offset}"
-        )
-
-
-def check_devices(tensors: dict[str, Tensor], device: Device) -> None:
-    """Raise unless all tensors are alive and on ``device``."""
-    for name, tensor in tensors.items():
-        tensor.storage(name)
-        if tensor.device is not device:
-            raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {device}")
 
 
 __all__ = ["BLOCK", "Format", "QuantizedMatrix", "embed_tokens", "pack_quantized"]
