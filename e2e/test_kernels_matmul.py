@@ -1,4 +1,4 @@
-"""The tiled product of quantised weights with many tokens, in a real browser, against its float64 reference."""
+"""The tiled product of quantised weights with many tokens, in a browser, against its float64 reference."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_gated_linear(lab, **case):
 
 @settings(max_examples=12)
 @given(
-    seed=seeds, format=formats, inner=inners, rows=st.integers(1, 300), count=counts, config=configs, size=sizes,
-    position=st.none() | positions, first_row=st.integers(0, 6),
+    seed=seeds, format=formats, inner=inners, rows=st.integers(1, 300), count=counts, config=configs,
+    size=sizes, position=st.none() | positions, first_row=st.integers(0, 6),
 )  # fmt: skip
 def test_logits(lab, **case):
     lab.check(check_logits, [case])

@@ -8,6 +8,7 @@
 //# macro over_vocabulary(rows, sum="", type="f32")
 //# if sum
   var {{ sum }} = {{ type }}();
+  {
   var recent = {{ type }}();
 //# endif
 //# if PACKED
@@ -41,6 +42,7 @@
   }
 //# if sum
   {{ sum }} += recent;
+  }
 //# endif
 //# endmacro
 //##

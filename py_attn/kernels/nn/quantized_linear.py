@@ -1,7 +1,7 @@
 """How a product of a quantised matrix with tokens is planned, with what stands before and behind it.
 
-:func:`plan_linear` is where a kernel is chosen for a product: ``shaders/nn/quantized_matmul.wgsl`` for many tokens
-on a GPU, else ``shaders/nn/quantized_linear.wgsl``.
+:func:`plan_linear` is where a kernel is chosen for a product: ``shaders/nn/quantized_matmul.wgsl`` for many
+tokens on a GPU, else ``shaders/nn/quantized_linear.wgsl``.
 """
 
 from __future__ import annotations
