@@ -20,6 +20,7 @@ _LARGE_WORKGROUP = 256
 _LARGE_REGISTERS = 116
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
+_SOFTWARE_WORKGROUP = 16
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
 _SMALL_WORKGROUP = 64
 _SMALL_TEAM = 8
@@ -201,7 +202,10 @@ def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: Ad
     workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
     keys_per_group = _KEYS_PER_GROUP_WIDE if keys.wide and values.wide else _KEYS_PER_GROUP
     if info.software:
-        # A software adapter compiles longer for more workgroup memory.
+        # A software adapter compiles longer for more workgroup memory, and each barrier costs it a switch of
+        # every invocation of the workgroup.
+        if subgroups:
+            workgroup = max(_SOFTWARE_WORKGROUP, team)
         return WorkgroupShape(
             team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, merged=1
         )
