@@ -15,6 +15,7 @@ from py_attn import nn_reference as plain
 from py_attn.gpu.dtypes import encode, round_to
 from py_attn.kernels import nn
 from py_attn.kernels.nn.quantized_linear import LinearConfig
+from py_attn.kernels.nn.quantized_matmul import MatmulConfig
 from py_attn.kernels.steps import Word, new_state
 
 _EPSILON = 1e-5
@@ -66,7 +67,10 @@ def state_at(position):
 
 
 def config_of(case):
-    return LinearConfig(**case["config"]) if case.get("config") else None
+    config = case.get("config")
+    if not config:
+        return None
+    return (MatmulConfig if "tile_tokens" in config else LinearConfig)(**config)
 
 
 def log_with(rows, position, history, fill=np.nan):

@@ -3,8 +3,14 @@
 //## neighbouring numbers. Each invocation meets its ids in ascending order.
 //##
 //## A block for each of the invocation's ids from element `first` of `logits` on; in it x{0}, x{1}, … are the logits of
-//## `id` in the rows of the given bindings.
-//# macro over_vocabulary(rows)
+//## `id` in the rows of the given bindings. With `sum`, a block adds to `recent`, which is of `type`: each of thousands
+//## of numbers would lose digits when added to the sum of all before it, so 16 iterations are added up by themselves.
+//# macro over_vocabulary(rows, sum="", type="f32")
+//# if sum
+  var {{ sum }} = {{ type }}();
+  {
+  var recent = {{ type }}();
+//# endif
 //# if PACKED
   for (var i = thread_index; i < params.vocabulary / 4u; i += WORKGROUP) {
 //#   for name, first in rows
@@ -19,13 +25,23 @@
 {{ caller() }}
     }
 //#   endfor
-  }
 //# else
-  for (var id = thread_index; id < params.vocabulary; id += WORKGROUP) {
+  for (var i = thread_index; i < params.vocabulary; i += WORKGROUP) {
+    let id = i;
 //#   for name, first in rows
-    let x{{ loop.index0 }} = {{ name }}[{{ first }} + id];
+    let x{{ loop.index0 }} = {{ name }}[({{ first }}) + id];
 //#   endfor
 {{ caller() }}
+//# endif
+//# if sum
+    if (i / WORKGROUP % 16u == 15u) {
+      {{ sum }} += recent;
+      recent = {{ type }}();
+    }
+//# endif
+  }
+//# if sum
+  {{ sum }} += recent;
   }
 //# endif
 //# endmacro

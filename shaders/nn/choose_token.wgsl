@@ -75,9 +75,8 @@ fn main(@builtin(local_invocation_index) thread_index: u32) {
   let top = best_over_workgroup(best, thread_index);
   let largest = logit_of(top.x);
 
-  var sum = 0.0;
-//# call over_vocabulary(rows)
-  sum += weight_of(x0, largest);
+//# call over_vocabulary(rows, "sum")
+  recent += weight_of(x0, largest);
 //# endcall
   let log_sum = LN_2 * accurate_log2(sums_over_workgroup(vec2<f32>(sum, 0.0), thread_index).x);
 
@@ -107,10 +106,9 @@ fn main(@builtin(local_invocation_index) thread_index: u32) {
 //#   endif
 //#   if HAS_TOP_P
     let threshold_of_top_k = logit_of(low);
-    var warm_sum = 0.0;
-//# call over_vocabulary(rows)
+//# call over_vocabulary(rows, "warm_sum")
     if (x0 >= threshold_of_top_k) {
-      warm_sum += warm_weight_of(x0, largest);
+      recent += warm_weight_of(x0, largest);
     }
 //# endcall
     let enough = params.top_p * sums_over_workgroup(vec2<f32>(warm_sum, 0.0), thread_index).x;
@@ -120,11 +118,12 @@ fn main(@builtin(local_invocation_index) thread_index: u32) {
       let threshold = logit_of(middle);
       var sum_of_staying = 0.0;
       if (low + 1u < high) {
-//# call over_vocabulary(rows)
+//# call over_vocabulary(rows, "sum_of_some")
         if (x0 >= threshold) {
-          sum_of_staying += warm_weight_of(x0, largest);
+          recent += warm_weight_of(x0, largest);
         }
 //# endcall
+        sum_of_staying = sum_of_some;
       }
       let staying = sums_over_workgroup(vec2<f32>(sum_of_staying, 0.0), thread_index).x;
       if (low + 1u < high) {

@@ -39,26 +39,24 @@ fn main(
   let largest_a = logit_of(top_a.x);
   let largest_b = logit_of(top_b.x);
 
-  var sums = vec2<f32>();
-//# call over_vocabulary(rows)
-  sums += vec2<f32>(weight_of(x0, largest_a), weight_of(x1, largest_b));
+//# call over_vocabulary(rows, "sums", "vec2<f32>")
+  recent += vec2<f32>(weight_of(x0, largest_a), weight_of(x1, largest_b));
 //# endcall
   let total = sums_over_workgroup(sums, thread_index);
   let log_ratio = LN_2 * (accurate_log2(total.y) - accurate_log2(total.x));
 
   // The divergence, and how many tokens only b rules out.
-  var terms = vec2<f32>();
-//# call over_vocabulary(rows)
+//# call over_vocabulary(rows, "terms", "vec2<f32>")
   let a = weight_of(x0, largest_a) / total.x;
   let b = weight_of(x1, largest_b) / total.y;
   if (is_hidden(x0)) {
-    terms.x += b;
+    recent.x += b;
   } else if (is_hidden(x1)) {
-    terms.y += 1.0;
+    recent.y += 1.0;
   } else {
-    // Held within bounds far beyond which the weights are 0, or r so large that nothing else counts.
-    let r = (max(x0 - largest_a, -1e3) - max(x1 - largest_b, -1e38)) + log_ratio;
-    terms.x += select(fma(a, r, b - a), a * near_zero(r), abs(r) < 0.5);
+    // Where a is 0, r may be anything finite.
+    let r = (max(x0 - largest_a, -1e3) - max(x1 - largest_b, LOWEST)) + log_ratio;
+    recent.x += select(fma(a, r, b - a), a * near_zero(r), abs(r) < 0.5);
   }
 //# endcall
   let divergence = sums_over_workgroup(terms, thread_index);

@@ -23,9 +23,6 @@
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
 //# include "lib/quantized.wgsl"
-//# if has_state and not (epilogue == "rope" and in_cache)
-//#   include "lib/state.wgsl"
-//# endif
 //# set parts = INNER // 32 * (4 // WORDS)
 //# set tokens = range(TOKENS_EACH)
 //# set rows = range(ROWS_EACH)
@@ -48,13 +45,7 @@
 //# if prologue == "partials"
 //#   include "lib/math.wgsl"
 //# endif
-//# if epilogue == "rope"
-//#   from "lib/storage.wgsl" import half_types
-{{ half_types(dtypes) }}
-//#   if in_cache
-//#     include "lib/row_slot.wgsl"
-//#   endif
-//# endif
+//# include "lib/linear_ends.wgsl"
 
 const TEAMS = WORKGROUP / LANES;
 const BLOCKS_OF_ROW = INNER / 32u;
@@ -66,76 +57,6 @@ const ROW_TILES = (ROWS + ROWS_EACH - 1u) / ROWS_EACH;
 var<workgroup> exchanged: array<f32, WORKGROUP * {{ sums.names | length }}>;
 //# endif
 
-/// Where token t lies in the logs.
-fn token_row(t: u32) -> u32 {
-  return {{ "state_position() + " if has_state }}params.first_row + t;
-}
-
-//# if has_head_scale
-/// A head that is switched off adds nothing, not even NaN.
-fn scaled(v: vec4<f32>, head: u32) -> vec4<f32> {
-  let factor = head_scale[params.head_scale_first + head];
-  return select(v * factor, vec4<f32>(), factor == 0.0);
-}
-
-//# endif
-//# if epilogue == "residual"
-fn store(t: u32, row: u32, y: vec2<f32>) {
-  let at = params.x_first + token_row(t) * ROWS + row;
-  x[at] += y.x;
-//#   if ROWS % 2
-  if (row + 1u == ROWS) {
-    return;
-  }
-//#   endif
-  x[at + 1u] += y.y;
-}
-//# elif epilogue == "plain"
-fn store(t: u32, row: u32, y: vec2<f32>) {
-  out[t * ROWS + row] = y.x;
-//#   if ROWS % 2
-  if (row + 1u == ROWS) {
-    return;
-  }
-//#   endif
-  out[t * ROWS + row + 1u] = y.y;
-}
-//# elif epilogue == "gated"
-fn store(t: u32, row: u32, y: vec2<f32>) {
-  // Further down exp would overflow, which WGSL leaves open; the product is 0 to a rounding there.
-  out[(t * ROWS + row) / 2u] = y.x / (1.0 + exp(min(-y.x, 80.0))) * y.y;
-}
-//# else
-fn store(t: u32, row: u32, y: vec2<f32>) {
-  let position = token_row(t);
-  let head = row / D;
-  let d = row % D;
-  var pair = y;
-  if (head < HEADS + KV_HEADS) {
-    let turn = rope[(params.rope_first + position * D + d) / 2u];
-    pair = vec2<f32>(y.x * turn.x - y.y * turn.y, y.x * turn.y + y.y * turn.x);
-  }
-  if (head < HEADS) {
-    query[(params.query_first + position * HEADS * D + row) / 2u] = pair;
-    return;
-  }
-//#   if in_cache
-  // A token that a later one of the same call displaces is not written, since writes have no order.
-  if (position >= params.kept && params.count - t > params.capacity - params.kept) {
-    return;
-  }
-  let slot = row_slot(t);
-//#   else
-  let slot = t;
-//#   endif
-//#   for name, dtype, first in (("key", key_dtype, "HEADS"), ("value", value_dtype, "(HEADS + KV_HEADS)"))
-  {{ "if (head < HEADS + KV_HEADS) {" if name == "key" else "} else {" }}
-    let at = params.{{ name }}_first + dot(params.{{ name }}_strides, vec2<u32>(head - {{ first }}, slot)) + d;
-    {{ name }}[at / 2u] = {{ "pair" if dtype == "float32" else "narrow_" ~ dtype ~ "(pair)" }};
-//#   endfor
-  }
-}
-//# endif
 //##
 //## Vec4 v of part n within the token's row, in vec4s: vec4s of a part are numbered word by word, low before high.
 //# macro vec4_of_row(n, v)

@@ -26,11 +26,10 @@ fn main(
   let largest = logit_of(top.x);
 
   // Of the weights, and of the weighted distances from the largest logit; far below it weights are 0.
-  var sums = vec2<f32>();
-//# call over_vocabulary(rows)
+//# call over_vocabulary(rows, "sums", "vec2<f32>")
   if (!is_hidden(x0)) {
     let weight = weight_of(x0, largest);
-    sums += vec2<f32>(weight, weight * min(largest - x0, 1e3));
+    recent += vec2<f32>(weight, weight * min(largest - x0, 1e3));
   }
 //# endcall
   let total = sums_over_workgroup(sums, thread_index);

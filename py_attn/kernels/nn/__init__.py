@@ -1,8 +1,7 @@
-"""What a BERT encoder needs beside attention: embeddings, linear, layer norm, pooling. All in float32.
+"""What models need beside attention, in float32: layers of a BERT encoder, and of a language model.
 
-Shaders: ``shaders/nn/``. None of them uses subgroups or more than 1 KiB of workgroup memory, so they
-run on every WebGPU adapter. Inputs are packed (row-major, without gaps) float32 tensors of one device, and
-may begin anywhere in their buffers.
+Shaders: ``shaders/nn/``. Each has a form that needs no subgroups and at most 16 KiB of workgroup memory, so
+they run on every WebGPU adapter. Inputs are packed (row-major, without gaps) tensors of one device.
 """
 
 from py_attn.kernels.nn.distributions import compare_distributions, token_statistics

@@ -30,6 +30,7 @@ from py_attn.kernels.nn.projection_checks import (
 )
 from py_attn.kernels.nn.quantized import QuantizedMatrix, check_matrix
 from py_attn.kernels.nn.quantized_linear import Linear, LinearConfig, plan_linear
+from py_attn.kernels.nn.quantized_matmul import MatmulConfig
 from py_attn.kernels.steps import check_state
 
 _NORMED = [Arg("x", "vec4<f32>"), Arg("norm", "vec4<f32>")]
@@ -52,7 +53,7 @@ def project_qkv(
     kv_heads: int = 3,
     kept: int = 0,
     cache: bool = True,
-    config: LinearConfig | None = None,
+    config: LinearConfig | MatmulConfig | None = None,
 ) -> None:
     """RMSNorm, the projections to queries, keys and values, RoPE, and the append to the cache.
 
@@ -83,7 +84,7 @@ def project_qkv(
         The first slots of the cache that are filled once; the others are a ring.
     cache : bool
         Whether ``key`` and ``value`` are a cache's storage.
-    config : LinearConfig, optional
+    config : LinearConfig or MatmulConfig, optional
         Chosen by the adapter unless given.
 
     Raises
@@ -159,7 +160,7 @@ def add_projection(
     count: int = 1,
     head_scale: Tensor | None = None,
     heads: int = 9,
-    config: LinearConfig | None = None,
+    config: LinearConfig | MatmulConfig | None = None,
 ) -> None:
     """Add a product to the residual stream: ``x[position + t] += weight · inputs[t]``.
 
@@ -181,7 +182,7 @@ def add_projection(
         even where its inputs are not finite.
     heads : int
         Of the inputs, each of a multiple of 32 numbers; only looked at with ``head_scale`` or splits.
-    config : LinearConfig, optional
+    config : LinearConfig or MatmulConfig, optional
         Chosen by the adapter unless given.
 
     Raises
@@ -250,7 +251,7 @@ def gated_linear(
     *,
     count: int = 1,
     epsilon: float = 1e-5,
-    config: LinearConfig | None = None,
+    config: LinearConfig | MatmulConfig | None = None,
 ) -> Tensor:
     """RMSNorm, two projections, and their gate: ``silu(gate) · up`` with silu(z) = z / (1 + exp(-z)).
 
@@ -304,7 +305,7 @@ def logits(
     first_row: int = 0,
     count: int = 1,
     epsilon: float = 1e-5,
-    config: LinearConfig | None = None,
+    config: LinearConfig | MatmulConfig | None = None,
 ) -> Tensor:
     """The last RMSNorm and the products with all rows of the embedding table.
 
@@ -358,7 +359,7 @@ def _planned(
     linear: Linear,
     tensors: Mapping[str, Tensor | None],
     device: Device,
-    config: LinearConfig | None,
+    config: LinearConfig | MatmulConfig | None,
     *makes: NewTensor,
 ) -> Planned:
     given = {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -1,7 +1,7 @@
 """How a product of a quantised matrix with tokens is planned, with what stands before and behind it.
 
-:func:`plan_linear` is where a kernel is chosen for a product. There is one so far,
-``shaders/nn/quantized_linear.wgsl``.
+:func:`plan_linear` is where a kernel is chosen for a product: ``shaders/nn/quantized_matmul.wgsl`` for many
+tokens on a GPU, else ``shaders/nn/quantized_linear.wgsl``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.nn.quantized import BLOCK, WEIGHT, QuantizedMatrix
+from py_attn.kernels.nn.quantized_matmul import MatmulConfig, configure_matmul
 from py_attn.kernels.steps import READS_STATE
 
 Prologue = Literal["rms_norm", "inputs", "partials"]
@@ -54,6 +55,7 @@ _NO_PARAMS: dict[str, Any] = {
 }
 _NAMES = ("project_qkv", "add_projection", "gated_linear", "logits")
 _KERNELS = {name: Kernel(name, "nn/quantized_linear.wgsl", _PARAMS) for name in _NAMES}
+_MATMULS = {name: Kernel(name, "nn/quantized_matmul.wgsl", _PARAMS) for name in _NAMES}
 
 # The most lanes of a team, and the fewest that shuffles are worth while for.
 _LANES, _FEWEST_LANES = 32, 8
@@ -99,9 +101,28 @@ class LinearConfig:
         lanes = f"{self.lanes} lanes" if self.lanes > 1 else "1 lane"
         return f"{self.rows_each}{tokens}, {lanes}{', subgroup' if self.subgroups else ''}"
 
+    def workgroups(self, rows: int, count: int) -> int:
+        """Workgroups for a matrix of so many rows and ``count`` tokens."""
+        teams = -(-rows // self.rows_each) * -(-count // self.tokens_each)
+        return -(-teams * self.lanes // self.workgroup)
 
-def configure(info: AdapterInfo, rows: int, inner: int, count: int) -> LinearConfig:
+    def constants(self) -> dict[str, Any]:
+        """The template's variables."""
+        return {
+            "LANES": self.lanes,
+            "ROWS_EACH": self.rows_each,
+            "TOKENS_EACH": self.tokens_each,
+            "WORDS": self.words,
+            "AHEAD": self.ahead,
+            "WORKGROUP": self.workgroup,
+        }
+
+
+def configure(info: AdapterInfo, rows: int, inner: int, count: int) -> LinearConfig | MatmulConfig:
     """The configuration for a matrix [rows, inner] and ``count`` tokens, by static rules."""
+    matmul = configure_matmul(info, rows, count)
+    if matmul is not None:
+        return matmul
     if info.software:
         # Every lane of such an adapter has to load its own words, so that sharing rows saves nothing.
         rows_each, tokens_each = (8, 1) if count == 1 else (4, 4)
@@ -150,21 +171,27 @@ class Linear:
 
 
 def plan_linear(
-    linear: Linear, tensors: Mapping[str, Tensor], info: AdapterInfo, config: LinearConfig | None
+    linear: Linear,
+    tensors: Mapping[str, Tensor],
+    info: AdapterInfo,
+    config: LinearConfig | MatmulConfig | None,
 ) -> Launch:
     """The launch of a product; ``config`` is chosen unless given."""
     weight = linear.weight
     config = config or configure(info, weight.rows, weight.inner, linear.count)
-    teams = -(-weight.rows // config.rows_each) * -(-linear.count // config.tokens_each)
-    subgroup_ids = config.subgroups and SUBGROUP_ID in info.features
+    is_matmul = isinstance(config, MatmulConfig)
+    if is_matmul and linear.prologue == "partials":
+        raise ValueError("config: expected a LinearConfig for inputs of splits, got a MatmulConfig")
+    subgroups = isinstance(config, LinearConfig) and config.subgroups
+    subgroup_ids = subgroups and SUBGROUP_ID in info.features
     args = [WEIGHT, *([READS_STATE] if linear.has_state else []), *linear.args]
     return launch(
-        _KERNELS[linear.name],
+        (_MATMULS if is_matmul else _KERNELS)[linear.name],
         args,
         tensors,
         info.limits,
         variant=f"{weight.format}, {config.label}",
-        workgroups=-(-teams * config.lanes // config.workgroup),
+        workgroups=config.workgroups(weight.rows, linear.count),
         params={**_NO_PARAMS, "count": linear.count, **linear.params},
         constants={
             **weight.constants(),
@@ -174,17 +201,12 @@ def plan_linear(
             "epilogue": linear.epilogue,
             "has_state": linear.has_state,
             "has_head_scale": any(arg.name == "head_scale" for arg in linear.args),
-            "LANES": config.lanes,
-            "ROWS_EACH": config.rows_each,
-            "TOKENS_EACH": config.tokens_each,
-            "WORDS": config.words,
-            "AHEAD": config.ahead,
-            "WORKGROUP": config.workgroup,
-            "subgroups": config.subgroups,
+            **config.constants(),
+            "subgroups": subgroups,
             "subgroup_ids": subgroup_ids,
             **linear.constants,
         },
-        enable=("subgroups",) if config.subgroups else (),
+        enable=("subgroups",) if subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
         grid_name="count",
     )
