@@ -474,10 +474,10 @@ class Written:
         keywords: dict[str, Any] = {"causal": True, "query_offset": first_row}
         if self.options.ring:
             kept, ring = self.options.sink_tokens, self.options.context - self.options.sink_tokens
-            # In a tensor, so that another row needs no other shader.
+            # In a tensor (b is 0), so that another row needs no other shader.
             first = self.device.tensor(np.array([first_row], np.int32))
             keywords["mask_mod"] = lambda b, h, q_idx, kv_idx: (
-                (kv_idx < kept) | (q_idx + first[0] - kv_idx < ring)
+                (kv_idx < kept) | (q_idx + first[b] - kv_idx < ring)
             )
         return keywords
 
