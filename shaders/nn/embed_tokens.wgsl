@@ -16,9 +16,10 @@ fn main(
   }
   let row = state_position() + t;
   let part = work % (INNER / 8u);
-  let block = tokens[params.tokens_first + row] * (INNER / 32u) + part / 4u;
-  let scale = block_scale(block);
-  let to = params.x_first / 4u + (row * INNER + part / 4u * 32u) / 4u + part % 4u;
-  x[to] = fma(low_codes(low_word(block, part % 4u)) * CODE_UNITS, vec4<f32>(scale.x), vec4<f32>(scale.y));
-  x[to + 4u] = fma(high_codes(high_word(block, part % 4u)) * CODE_UNITS, vec4<f32>(scale.x), vec4<f32>(scale.y));
+  let word = part % 4u;
+  let row_block = tokens[params.tokens_first + row] * (INNER / 32u) + part / 4u;
+  let scale = block_scale(row_block);
+  let to = (params.x_first + row * INNER) / 4u + part / 4u * 8u + word;
+  x[to] = low_codes(low_word(row_block, word)) * CODE_UNITS * scale.x + scale.y;
+  x[to + 4u] = high_codes(high_word(row_block, word)) * CODE_UNITS * scale.x + scale.y;
 }

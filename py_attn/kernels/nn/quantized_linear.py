@@ -15,6 +15,7 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.decode.config import power_of_two
 from py_attn.kernels.nn.quantized import BLOCK, WEIGHT, QuantizedMatrix
 from py_attn.kernels.nn.quantized_matmul import MatmulConfig, configure_matmul
 from py_attn.kernels.steps import READS_STATE
@@ -124,9 +125,10 @@ def configure(info: AdapterInfo, rows: int, inner: int, count: int) -> LinearCon
     if matmul is not None:
         return matmul
     if info.software:
-        # Every lane of such an adapter has to load its own words, so that sharing rows saves nothing.
-        rows_each, tokens_each = (8, 1) if count == 1 else (4, 4)
-        return LinearConfig(1, rows_each, tokens_each, 4, 1, 16, False)
+        # Such an adapter takes most of its time for loads: an invocation loads x once for many rows, and
+        # codes once for many tokens. Small workgroups are spread over its cores more evenly.
+        tokens_each = min(8, power_of_two(count))
+        return LinearConfig(1, 16, tokens_each, 4, 1, 8, False)
     subgroups = info.subgroup_min_size >= _FEWEST_LANES
     lanes = min(_LANES, info.subgroup_min_size) if subgroups else _LANES
     rows_each = 4 if rows >= _MANY_ROWS else 2
