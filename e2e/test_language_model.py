@@ -1,7 +1,6 @@
 """The language model in the page: small random models against float64, and SmolLM2 against its fixtures."""
 
 import base64
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,9 @@ from tests.tiny_gguf import tiny_gguf
 FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
 # Heads of 32 and of 64 numbers, grouped and not.
 MODELS = {
-    "grouped": dict(layers=2, head_dim=32, heads=4, kv_heads=2, inner=96, seed=1),
-    "like SmolLM2": dict(layers=3, head_dim=64, heads=3, kv_heads=1, inner=160, seed=2),
-    "single": dict(layers=1, head_dim=32, heads=2, kv_heads=2, inner=64, seed=3),
+    "grouped": {"layers": 2, "head_dim": 32, "heads": 4, "kv_heads": 2, "inner": 96, "seed": 1},
+    "like SmolLM2": {"layers": 3, "head_dim": 64, "heads": 3, "kv_heads": 1, "inner": 160, "seed": 2},
+    "single": {"layers": 1, "head_dim": 32, "heads": 2, "kv_heads": 2, "inner": 64, "seed": 3},
 }
 HEADS = {"grouped": 4, "like SmolLM2": 3, "single": 2}
 VOCABULARY = 291

@@ -1,6 +1,7 @@
 """The language model on small random weights, against its float64 reference."""
 
 import base64
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from py_attn.models import smollm2_reference as plain
 from py_attn.models.files import BytesFile
 
 # Models by name: the file, its sizes and its dequantised weights.
-MODELS: dict = {}
+MODELS: dict[str, Any] = {}
 
 
 def keep(name, data):
@@ -151,7 +152,7 @@ async def greedy_matches(case):
             best = token.alternatives[0]
             assert (best.id, best.log_probability) == (token.id, token.log_probability)
         await model.start(ids)
-        by_hand = []
+        by_hand: list[int] = []
         while len(by_hand) < len(wanted):
             by_hand += [token.id async for token in model.stream(None, 1)]
         assert by_hand == wanted

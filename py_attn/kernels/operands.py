@@ -105,3 +105,8 @@ def in_vec4s(n: int) -> int:
 def padded_rows(name: str, shape: tuple[int, ...], dtype: str) -> NewTensor:
     """A result with padded rows, so that every store is a whole vec4 and no two invocations share a word."""
     return NewTensor(name, shape, dtype, pad4(shape[-1]))
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is not less than ``n``."""
+    return 1 << (n - 1).bit_length()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.decode.options import MAX_SPLITS, Call
-from py_attn.kernels.operands import pad4
+from py_attn.kernels.operands import pad4, power_of_two
 from py_attn.kernels.quantization import turboquant
 
 _WORKGROUP = 128
@@ -142,11 +142,6 @@ class WorkgroupShape:
             "MERGED": self.merged,
             "subgroups": self.subgroups,
         }
-
-
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is not less than ``n``."""
-    return 1 << (n - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)

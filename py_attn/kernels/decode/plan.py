@@ -9,11 +9,11 @@ from typing import Any
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
-from py_attn.kernels.decode.config import Config, RowLoads, power_of_two
+from py_attn.kernels.decode.config import Config, RowLoads
 from py_attn.kernels.decode.options import Call
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
-from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows
+from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows, power_of_two
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants

@@ -15,9 +15,9 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.decode.config import power_of_two
 from py_attn.kernels.nn.quantized import BLOCK, WEIGHT, QuantizedMatrix
 from py_attn.kernels.nn.quantized_matmul import MatmulConfig, configure_matmul
+from py_attn.kernels.operands import power_of_two
 from py_attn.kernels.steps import READS_STATE
 
 Prologue = Literal["rms_norm", "inputs", "partials"]
