@@ -26,9 +26,11 @@ from py_attn.models.chat import render
 from py_attn.models.llama_weights import Config
 from py_attn.models.written import ALTERNATIVES, CacheOptions, Sampling, Weights, Written, check_cache
 
-# Steps that are submitted before the tokens of earlier ones are read: as many as take about this long.
-_SUBMISSION_MS = 30.0
-_MAX_STEPS = 64
+# The first submission is a single step, so that its token is seen at once; each later one has twice as many
+# steps, up to what takes about this long. The browser records a submission while the GPU runs earlier ones.
+_SUBMISSION_MS = 20.0
+_MAX_STEPS = 16
+_SUBMISSIONS_AHEAD = 3
 
 
 class Alternative(NamedTuple):
@@ -382,12 +384,13 @@ class SmolLM2:
         program = text.program(sampling, alternatives)
         text.begin_steps(seed)
         submitted = len(text.tokens)
-        last = submitted + count
+        last, most = submitted + count, 1
         reading: list[asyncio.Task[Any]] = []
         try:
             while submitted < last or reading:
-                while submitted < last and len(reading) < 2:
-                    steps = min(self._steps_at_a_time(), last - submitted)
+                while submitted < last and len(reading) < _SUBMISSIONS_AHEAD:
+                    steps = min(most, self._steps_at_a_time(), last - submitted)
+                    most = 2 * steps
                     text.submit(program, steps)
                     read = text.written(submitted, submitted + steps, alternatives=alternatives)
                     reading.append(asyncio.ensure_future(read))
