@@ -30,7 +30,7 @@ from py_attn.models.written import ALTERNATIVES, CacheOptions, Sampling, Weights
 # steps, up to what takes about this long. The browser records a submission while the GPU runs earlier ones.
 _SUBMISSION_MS = 20.0
 _MAX_STEPS = 16
-_SUBMISSIONS_AHEAD = 3
+_SUBMISSIONS_AHEAD = 4
 
 
 class Alternative(NamedTuple):

@@ -91,19 +91,23 @@ var<workgroup> staged: array<vec4<f32>, INNER / 4u>;
 //## Vec4 `at` of the outputs of an attention, from those of its splits.
 //# macro combined_partials(name, at)
   {
-    let head = {{ at }} / (D / 4u);
+    // All loads are asked for before the first is used.
+    let first = {{ at }} / (D / 4u) * SPLITS;
+    let column = params.partial_out_first / 4u + {{ at }} % (D / 4u);
+//# for s in range(SPLITS)
+    let partial_row{{ s }} = partial_rows[params.partial_rows_first / 2u + first + {{ s }}u];
+    let partial{{ s }} = partial_out[column + (first + {{ s }}u) * (D / 4u)];
+//# endfor
     var row_max = LOWEST;
-    for (var s = 0u; s < SPLITS; s++) {
-      row_max = max(row_max, partial_rows[params.partial_rows_first / 2u + head * SPLITS + s].x);
-    }
+//# for s in range(SPLITS)
+    row_max = max(row_max, partial_row{{ s }}.x);
+//# endfor
     var row_sum = 0.0;
-    for (var s = 0u; s < SPLITS; s++) {
-      let partial_row = partial_rows[params.partial_rows_first / 2u + head * SPLITS + s];
-      let weight_of_split = partial_row.y * exp2(partial_row.x - row_max);
-      row_sum += weight_of_split;
-      let column = (head * SPLITS + s) * (D / 4u) + {{ at }} % (D / 4u);
-      {{ name }} += weight_of_split * partial_out[params.partial_out_first / 4u + column];
-    }
+//# for s in range(SPLITS)
+    let weight{{ s }} = partial_row{{ s }}.y * exp2(partial_row{{ s }}.x - row_max);
+    row_sum += weight{{ s }};
+    {{ name }} += weight{{ s }} * partial{{ s }};
+//# endfor
     {{ name }} *= select(1.0 / row_sum, 0.0, row_sum == 0.0);
   }
 //# endmacro
