@@ -12,7 +12,7 @@ from py_attn.viewer.engines.host import GivenEngine, ReferenceEngine
 from py_attn.viewer.methods import METHODS, early_methods
 
 # The panels fill the table of methods when they are imported.
-from py_attn.viewer.panels import caches, edit, input, kernel, maps, status  # noqa: F401
+from py_attn.viewer.panels import caches, edit, input, kernel, maps, status, write  # noqa: F401
 from py_attn.viewer.panels.console import Console
 from py_attn.viewer.panels.decode import Decode
 from py_attn.viewer.sources.given import GivenSource
@@ -46,6 +46,8 @@ class Viewer:
         How long that text may run.
     decode : Decode or None
         The decode panel's cache.
+    writer : Writer or None
+        The language model and its text; None until it is loaded.
     """
 
     def __init__(self, request_device: RequestDevice = pa.request_device) -> None:
@@ -62,6 +64,7 @@ class Viewer:
         self._computing: Engine = ReferenceEngine() if device is None else GPUEngine(device)
         self.model: Any = None
         self.decode: Decode | None = None
+        self.writer: write.Writer | None = None
 
     def beside(self) -> Viewer:
         """Another viewer on the same device, for a file."""

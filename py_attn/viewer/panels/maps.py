@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 #: Exact weights given out at once: a file of 10 MB as text.
 MAX_WEIGHTS = 1_000_000
 
+#: Whose weights a row shows: one head's, or a mean over heads.
+Over = Literal["head", "layer", "all"]
+
 
 @method(start={"colormap": "rocket", "scale": "sqrt"}, notebook=True)
 async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weights") -> dict[str, object]:
@@ -26,23 +30,34 @@ async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weight
 
 
 @method(start={"layer": 0}, after="window", notebook=True)
-async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
+async def overview(
+    viewer: Viewer, layer: int, size: int = 96, query: int | None = None, **style: Any
+) -> dict[str, Any]:
     """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4].
 
+    With ``query`` a thumbnail shows only that row: its height is 1, and its columns end with the query.
     ``step`` is 1, or n where only every n-th row was computed.
     """
     source, chosen = viewer.layer(layer)
-    everything = slice(0, source.length)
-    cells = min(size, source.length)
-    step = row_step(everything, everything, cells)
-    window = Window(
-        list(range(source.heads)),
-        slice(0, source.length, step),
-        everything,
-        (cells, cells) if cells < source.length else None,
-    )
+    heads = list(range(source.heads))
+    if query is None:
+        rows = columns = slice(0, source.length)
+        width = height = min(size, source.length)
+    else:
+        rows, columns = _range("query", [query, query + 1], source.length), slice(0, query + 1)
+        width, height = min(size, query + 1), 1
+    step = row_step(rows, columns, height)
+    exact = width == columns.stop and height == rows.stop - rows.start
+    window = Window(heads, slice(rows.start, rows.stop, step), columns, None if exact else (height, width))
     pixels = await viewer.engine.image(chosen, source.masking, window, Style(**style))
-    return {"layer": layer, "heads": source.heads, "size": cells, "step": step, "rgba": pixels.reshape(-1)}
+    return {
+        "layer": layer,
+        "heads": source.heads,
+        "size": width,
+        "height": height,
+        "step": step,
+        "rgba": pixels.reshape(-1),
+    }
 
 
 @method(
@@ -116,14 +131,28 @@ async def weights(
 
 @method(start={"layer": 0, "head": 0, "query": 0}, after="window", notebook=True)
 async def row(
-    viewer: Viewer, layer: int, head: int, query: int, links: int = 8, show: Show = "weights"
+    viewer: Viewer,
+    layer: int,
+    head: int,
+    query: int,
+    links: int = 8,
+    show: Show = "weights",
+    over: Over = "head",
 ) -> dict[str, Any]:
-    """The exact weights of one query (or their gradients, see ``show``), and its strongest keys."""
+    """The exact weights of one query (or their gradients, see ``show``), and its strongest keys.
+
+    ``over`` is "head" for those of one head, or "layer" or "all" for the mean over the heads of a layer, or
+    of all layers.
+    """
     source, chosen = viewer.layer(layer)
-    style = Style(show)
-    part = Window([head], _range("query", [query, query + 1], source.length), slice(0, source.length))
-    found = await viewer.engine.weights(chosen, source.masking, part, style)
-    values = found[0, 0]
+    layers = list(source.layers) if over == "all" else [chosen]
+    heads = [head] if over == "head" else list(range(source.heads))
+    part = Window(heads, _range("query", [query, query + 1], source.length), slice(0, source.length))
+    # All are recorded before the first is waited for.
+    found = await asyncio.gather(
+        *(viewer.engine.weights(each, source.masking, part, Style(show)) for each in layers)
+    )
+    values = np.mean([each[:, 0] for each in found], axis=(0, 1))
     strongest = np.argsort(-np.abs(values), kind="stable")[:links]
     return {
         "query": query,
