@@ -181,8 +181,10 @@ def test_the_text_is_the_source():
     mean = call(viewer, "row", layer=7, head=2, query=9, over="layer")["weights"]
     np.testing.assert_allclose(mean, exact[:, 9].mean(0), atol=1e-5)
     assert call(viewer, "row", layer=7, head=2, query=9, over="all")["weights"].sum() == pytest.approx(1)
-    strip = call(viewer, "overview", layer=7, query=4)
-    assert (strip["size"], strip["height"], strip["rgba"].size) == (5, 1, 9 * 5 * 4)
+    strips = call(viewer, "overview_row", query=4)
+    assert (strips["size"], strips["rgba"].size) == (5, 30 * 9 * 5 * 4)
+    maps = call(viewer, "overview", layer=7)["rgba"].reshape(9, 10, 10, 4)
+    np.testing.assert_array_equal(strips["rgba"].reshape(30, 9, 5, 4)[7], maps[:, 4, :5])
 
 
 def test_a_text_that_grows_leaves_the_decode_panel_alone():

@@ -30,34 +30,37 @@ async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weight
 
 
 @method(start={"layer": 0}, after="window", notebook=True)
-async def overview(
-    viewer: Viewer, layer: int, size: int = 96, query: int | None = None, **style: Any
-) -> dict[str, Any]:
+async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
     """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4].
 
-    With ``query`` a thumbnail shows only that row: its height is 1, and its columns end with the query.
     ``step`` is 1, or n where only every n-th row was computed.
     """
     source, chosen = viewer.layer(layer)
-    heads = list(range(source.heads))
-    if query is None:
-        rows = columns = slice(0, source.length)
-        width = height = min(size, source.length)
-    else:
-        rows, columns = _range("query", [query, query + 1], source.length), slice(0, query + 1)
-        width, height = min(size, query + 1), 1
-    step = row_step(rows, columns, height)
-    exact = width == columns.stop and height == rows.stop - rows.start
-    window = Window(heads, slice(rows.start, rows.stop, step), columns, None if exact else (height, width))
+    everything = slice(0, source.length)
+    cells = min(size, source.length)
+    step = row_step(everything, everything, cells)
+    window = Window(
+        list(range(source.heads)),
+        slice(0, source.length, step),
+        everything,
+        (cells, cells) if cells < source.length else None,
+    )
     pixels = await viewer.engine.image(chosen, source.masking, window, Style(**style))
-    return {
-        "layer": layer,
-        "heads": source.heads,
-        "size": width,
-        "height": height,
-        "step": step,
-        "rgba": pixels.reshape(-1),
-    }
+    return {"layer": layer, "heads": source.heads, "size": cells, "step": step, "rgba": pixels.reshape(-1)}
+
+
+@method(notebook=True)
+async def overview_row(viewer: Viewer, query: int, size: int = 96, **style: Any) -> dict[str, Any]:
+    """One row of every map, up to its own column: ``rgba`` uint8 [layers·heads·size·4]."""
+    source, _ = viewer.layer(0)
+    row, columns = _range("query", [query, query + 1], source.length), slice(0, query + 1)
+    width = min(size, query + 1)
+    part = Window(list(range(source.heads)), row, columns, (1, width) if width <= query else None)
+    # All are recorded before the first is waited for.
+    pixels = await asyncio.gather(
+        *(viewer.engine.image(layer, source.masking, part, Style(**style)) for layer in source.layers)
+    )
+    return {"query": query, "size": width, "rgba": np.concatenate(pixels).reshape(-1)}
 
 
 @method(
@@ -148,7 +151,6 @@ async def row(
     layers = list(source.layers) if over == "all" else [chosen]
     heads = [head] if over == "head" else list(range(source.heads))
     part = Window(heads, _range("query", [query, query + 1], source.length), slice(0, source.length))
-    # All are recorded before the first is waited for.
     found = await asyncio.gather(
         *(viewer.engine.weights(each, source.masking, part, Style(show)) for each in layers)
     )

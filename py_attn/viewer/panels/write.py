@@ -222,8 +222,9 @@ class Writer:
         -------
         dict
             ``from``: index of the first token that is told; ``tokens``: {"id", "text",
-            "logProbability"} each; ``length`` and ``prompt`` in tokens; ``finished``: "", "end" where the model has ended its text,
-            or "context" where the cache is full; ``bytes`` of the cache and ``timing``.
+            "logProbability"} each; ``length`` and ``prompt`` in tokens; ``finished``: "", "end" where the
+            model has ended its text, or "context" where the cache is full; ``bytes`` of the cache and
+            ``timing``.
         """
         async with self._lock:
             before = len(self.texts)

@@ -82,6 +82,7 @@ export function mountDecode(element, api, store) {
 
 /** Begins with another source. @param {Panel} panel @param {import('../types').SourceInfo | null} source */
 function begin(panel, source) {
+  if (source?.growing) return; // it begins with the text that is complete
   pause(panel);
   panel.opened = '';
   if (!source) return;

@@ -87,11 +87,12 @@ export class Runtime extends EventTarget {
 
   /**
    * @param {(stage: string, loaded: number, total: number) => void} onProgress
+   * @param {Record<string, any>} [writer] how the language model is to be loaded, where that is asked for
    * @returns {Promise<{ loaded: boolean }>} whether it was loaded, or cancelled
    */
-  async loadModel(onProgress) {
+  async loadModel(onProgress, writer) {
     await this.ready;
-    return this.#ask(this.#remote.loadModel(Comlink.proxy(onProgress)));
+    return this.#ask(this.#remote.loadModel(Comlink.proxy(onProgress), writer));
   }
 
   /** After `loadModel`, however soon. */
