@@ -226,7 +226,8 @@ async function working(panel, work) {
     await work();
     say(panel, ended(panel));
   } catch (error) {
-    report(panel, error);
+    // What is gone with Python or the GPU is said elsewhere.
+    if (panel.loaded) report(panel, error);
   } finally {
     setBusy(panel, '');
   }
