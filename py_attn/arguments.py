@@ -17,7 +17,6 @@ MAX_HEAD_DIM = 512
 # Params are float32, and some are multiplied by log2(e) first.
 _LARGEST_REAL = 2e38
 Layout = Literal["BHSD", "BSHD"]
-Causal = Literal["none", "bottom-right", "top-left"]
 Window = int | tuple[int | None, int | None] | None
 
 

@@ -93,7 +93,7 @@ def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
     words = device.empty((*shape[:-1], form.words), "uint32")
     if words.size:
         rows = _four_axes(tensor)
-        quantize_all = kernels.launch_quantize("x", rows, form, "words", rows.shape[2])
+        quantize_all = kernels.launch_quantize("x", {"x": rows}, form, "words", rows.shape[2])
         device.run(Plan((), (quantize_all,)), {"x": rows, "words": words})
     return Packed(words, shape, form.bits, form.qjl)
 

@@ -173,7 +173,7 @@ def _looks_same(source: Path, target: Path) -> bool:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Link or copy a file: where source and target share a file system, hard links save copying 90 MB."""
+    """Link or copy a file: where source and target share a file system, hard links save copying 190 MB."""
     try:
         os.link(source, target)
     except OSError:

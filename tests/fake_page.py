@@ -88,8 +88,8 @@ class FakePage:
             at += 7 + 3 * count
         self.handles[handle] = self.gpu.create_program(words)
 
-    def op_submit_program(self, handle, params):
-        self.gpu.submit_program(self.handles[handle], params)
+    def op_submit_program(self, handle, params, times):
+        self.gpu.submit_program(self.handles[handle], params, times)
 
     def op_submit_timed(self, ticket, handle, params, together):
         self.handles[ticket] = self.gpu.submit_timed(self.handles[handle], params, together)

@@ -114,6 +114,11 @@ class RecordingBridge:
             progress(len(data), len(data))
         return memoryview(data)
 
+    async def open_asset(self, name, progress=None):
+        from py_attn.models.files import BytesFile
+
+        return BytesFile(await self.fetch_asset(name, progress))
+
     async def load_note(self, name):
         return self.notes.get(name, "")
 
@@ -150,6 +155,9 @@ class RecordingBridge:
         self.memory[buffer][offset : offset + view.nbytes] = view
         self.log.append(("write_buffer", buffer, offset, bytes(view)))
 
+    def write_file(self, buffer, offset, file, begin, end):
+        self.write_buffer(buffer, offset, file.read(begin, end))
+
     async def read_buffer(self, buffer, offset, out):
         if self.reason:
             raise DeviceLostError(f"reading back failed: {self.reason}")
@@ -184,8 +192,8 @@ class RecordingBridge:
         self.log.append(("create_program", handle))
         return handle
 
-    def submit_program(self, program, params):
-        self.programs.append(self._launches(self._words[program], params))
+    def submit_program(self, program, params, times=1):
+        self.programs.append(self._launches(self._words[program], params) * times)
         self.log.append(("submit_program", program))
 
     def submit_timed(self, program, params, together=False):

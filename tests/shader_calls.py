@@ -1,10 +1,14 @@
-"""Calls whose shaders test_shaders.py looks at: packed sequences, gradients, mods, sinks, TurboQuant."""
+"""Calls whose shaders test_shaders.py looks at, of kernels that have many variants."""
 
 import itertools
 
 import numpy as np
 
 import py_attn as pa
+from py_attn.kernels import nn
+from py_attn.kernels.decode.cache import CACHE_DTYPES
+from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
+from py_attn.kernels.steps import new_state
 
 FLOATS = ("float32", "float16", "bfloat16")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
@@ -116,4 +120,46 @@ def decoding(device):
             pa.turboquant.dequantize(packed)
 
 
-ALL = (mods_and_sinks, packed_sequences, gradients, decoding)
+def steps(device):
+    """Decoding and appending at the position of a state."""
+    state = new_state(device)
+    for kind, (sink_tokens, dim) in itertools.product(CACHE_DTYPES, ((0, 20), (3, 64))):
+        cache = pa.KVCache(2, 2, 32, dim, dtype=kind, sink_tokens=sink_tokens, device=device)
+        rows = device.empty((2, 2, 5, dim))
+        append_step(rows, rows, cache, state)
+        query = device.empty((2, 40, 4, dim)).transpose(0, 2, 1, 3)
+        for splits in (1, 3):
+            decode_attention_step(query, cache, state, splits=splits)
+            if not cache.value_format:
+                decode_partials_step(query, cache, state, splits=splits)
+
+
+def language_model(device):
+    """The products of a layer with quantised weights."""
+    state, x, norm = new_state(device), device.empty((40, 64)), device.empty((64,))
+    rope, query = device.empty((40, 16, 2)), device.empty((40, 2, 32))
+
+    def matrix(rows, form):
+        words = -(-rows * 2 * {"Q4_1": 20, "Q8_0": 34}[form] // 4)
+        return nn.pack_quantized([device.empty((words,), "uint32")], [rows], 64, form)
+
+    for form, count in itertools.product(("Q4_1", "Q8_0"), (1, 3, 20)):
+        nn.embed_tokens(device.empty((41,), "uint32"), matrix(50, form), x, state, count=count)
+        shared = {"count": count, "head_dim": 32, "heads": 2, "kv_heads": 1}
+        for kinds in itertools.product(FLOATS, repeat=2):
+            key, value = (device.empty((1, 1, 30, 32), kind) for kind in kinds)
+            nn.project_qkv(x, norm, matrix(128, form), rope, query, key, value, state, **shared, kept=2)
+        key, value = (device.empty((1, 1, count, 32)) for _ in range(2))
+        nn.project_qkv(x, norm, matrix(128, form), rope, query, key, value, state, **shared, cache=False)
+        given = [device.empty((count, 64))]
+        if count == 1:
+            given += [(device.empty((1, 2, 1, 5, 32)), device.empty((1, 2, 1, 5, 2)))]
+        for inputs, scale in itertools.product(given, (None, device.empty((2,)))):
+            options = {"count": count, "head_scale": scale, "heads": 2}
+            nn.add_projection(x, inputs, matrix(64, form), state, **options)
+        nn.gated_linear(x, norm, matrix(90, form), state, count=count)
+        for rows, at in itertools.product((50, 51), (None, state)):
+            nn.logits(x, norm, matrix(rows, form), state=at, count=count)
+
+
+ALL = (mods_and_sinks, packed_sequences, gradients, decoding, steps, language_model)

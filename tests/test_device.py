@@ -298,6 +298,39 @@ def test_a_program_is_recorded_once_and_crosses_once_a_submission(device, bridge
     assert out.shape == (1, 2, 5, 4)
 
 
+def test_a_program_runs_many_times_in_one_submission(device, bridge):
+    inputs = qkv(device)
+    with device.record() as program:
+        pa.attention(*inputs)
+        pa.attention(*inputs, causal=True)
+    program.submit()
+    program.submit(times=3)
+    once, thrice = bridge.programs
+    assert thrice == once * 3
+    assert [name for name, *_ in bridge.log].count("submit_program") == 2
+
+
+@pytest.mark.parametrize(
+    ("times", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_a_program_runs_at_least_once(device, bridge, times, error):
+    inputs = qkv(device)
+    with device.record() as program:
+        pa.attention(*inputs)
+    with pytest.raises(error, match=r"^times: "):
+        program.submit(times)
+    assert bridge.programs == []
+
+
+def test_a_timer_times_each_of_a_program_s_runs(device):
+    inputs = qkv(device)
+    with device.record() as program:
+        pa.attention(*inputs)
+    with device.timer() as timer:
+        program.submit(times=3)
+    assert len(run(timer.results())) == 3
+
+
 def test_a_program_runs_after_what_was_called_before_it(device, bridge):
     inputs = qkv(device)
     with device.record() as program:
@@ -453,7 +486,7 @@ def broken_shader():
         bindings=(Binding("source", "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={
             "source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
-            "dtypes": ("float32",), "D": 4, "D4": 1, "WORKGROUP": 64,
+            "dtypes": ("float32",), "has_state": False, "D": 4, "D4": 1, "WORKGROUP": 64,
         },
     )  # fmt: skip
 

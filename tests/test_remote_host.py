@@ -47,41 +47,33 @@ def old_kernel(monkeypatch):
     return kernel
 
 
-def test_an_old_ipykernel_gives_comm_messages_to_a_waiting_cell(old_kernel):
+async def test_an_old_ipykernel_gives_comm_messages_to_a_waiting_cell(old_kernel):
     host = Host()
-
-    async def main():
-        old_kernel.put("execute_request", 1)
-        old_kernel.put("comm_msg", 2)
-        old_kernel.msg_queue.put_nowait((0, print, ()))
-        with host.waiting(), host.waiting():  # two who wait share one who looks
-            await asyncio.sleep(0.05)
-            old_kernel.put("execute_request", 3)
-            old_kernel.put("comm_msg", 4)
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.02)
-        old_kernel.put("comm_msg", 5)
+    old_kernel.put("execute_request", 1)
+    old_kernel.put("comm_msg", 2)
+    old_kernel.msg_queue.put_nowait((0, print, ()))
+    with host.waiting(), host.waiting():  # two who wait share one who looks
         await asyncio.sleep(0.05)
-
-    asyncio.run(main())
+        old_kernel.put("execute_request", 3)
+        old_kernel.put("comm_msg", 4)
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.02)
+    old_kernel.put("comm_msg", 5)
+    await asyncio.sleep(0.05)
     assert old_kernel.handled == [["comm_msg", 2], ["comm_msg", 4]]
     kept = [entry[-1] for entry in list(old_kernel.msg_queue._queue)]
     assert kept == [(["execute_request", 1],), (), (["execute_request", 3],), (["comm_msg", 5],)]
     assert old_kernel.parent["header"]["msg_id"] == "the cell"
 
 
-def test_a_kernel_that_delivers_by_itself_is_left_alone(old_kernel):
+async def test_a_kernel_that_delivers_by_itself_is_left_alone(old_kernel):
     del old_kernel.msg_queue
-
-    async def main():
-        with Host().waiting():
-            await asyncio.sleep(0.02)
-
-    asyncio.run(main())
+    with Host().waiting():
+        await asyncio.sleep(0.02)
     assert not old_kernel.handled
 
 
-def test_marimo_gives_messages_to_widgets_ahead_of_their_turn(monkeypatch):
+async def test_marimo_gives_messages_to_widgets_ahead_of_their_turn(monkeypatch):
     commands = pytest.importorskip("marimo._runtime.commands")
     from marimo._plugins.ui._impl.anywidget.init import WIDGET_COMM_MANAGER
     from marimo._runtime import context
@@ -97,12 +89,8 @@ def test_marimo_gives_messages_to_widgets_ahead_of_their_turn(monkeypatch):
     monkeypatch.setattr(WIDGET_COMM_MANAGER, "receive_comm_message", got.append)
     custom = commands.ModelCommand("m", commands.ModelCustomMessage({"kind": "pong"}), [])
     update = commands.ModelCommand("m", commands.ModelUpdateMessage({"layer": 1}, []), [])
-
-    async def main():
-        enqueue(update)
-        enqueue(custom)
-        with Host().waiting():
-            await asyncio.sleep(0.05)
-
-    asyncio.run(main())
+    enqueue(update)
+    enqueue(custom)
+    with Host().waiting():
+        await asyncio.sleep(0.05)
     assert got == [custom]

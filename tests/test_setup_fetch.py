@@ -191,7 +191,13 @@ def test_says_what_every_source_answered(fetcher, packages):
 
 def test_the_committed_lock_is_valid():
     assets = fetch.read_lock()
-    assert {asset.name for asset in assets} >= {"numpy", "markupsafe", "jinja2", "minilm/model.safetensors"}
+    assert {asset.name for asset in assets} >= {
+        "numpy",
+        "markupsafe",
+        "jinja2",
+        "minilm/model.safetensors",
+        "smollm2/model.gguf",
+    }
     assert len({asset.path for asset in assets}) == len(assets)
 
 

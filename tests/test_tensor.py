@@ -162,6 +162,30 @@ def test_views_copy_nothing(device, bridge):
     assert (len(bridge.log), device.memory_allocated()) == before
 
 
+def test_a_view_can_be_written_to(device):
+    whole = device.tensor(np.zeros((4, 3), np.float32))
+    whole[1:3].write(np.arange(6).reshape(2, 3))
+    np.testing.assert_array_equal(back(whole), [[0, 0, 0], [0, 1, 2], [3, 4, 5], [0, 0, 0]])
+    words = device.tensor([1, 2, 3], "uint32")
+    words[2].write(9)
+    np.testing.assert_array_equal(back(words), [1, 2, 9])
+
+
+def test_what_cannot_be_written(device):
+    whole = device.tensor(np.zeros((4, 3), np.float32))
+    with pytest.raises(ValueError, match="contiguous elements of 4 bytes"):
+        whole[:, 1].write(np.zeros(4))
+    with pytest.raises(ValueError, match="contiguous elements of 4 bytes"):
+        device.tensor(np.zeros(4), "float16").write(np.zeros(4))
+    with pytest.raises(ValueError, match=r"array: expected shape \[4, 3\], got \[3\]"):
+        whole.write(np.zeros(3))
+    with pytest.raises(ValueError, match="array: expected values from 0"):
+        device.tensor([1], "uint32").write([-1])
+    whole.destroy()
+    with pytest.raises(ValueError, match="destroyed"):
+        whole.write(np.zeros((4, 3)))
+
+
 @pytest.mark.parametrize(
     ("index", "error", "message"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +16,9 @@ from py_attn.viewer.engines.pooling import pool
 from py_attn.viewer.panels.accuracy import compare, rows_of, sampled_rows
 from py_attn.viewer.sources.source import Masking
 from py_attn.viewer.sources.synthetic import MASKS, synthetic
+from tests.viewers import SAMPLE, call
 
-SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 SMALL = {"length": 20, "heads": 4, "kv_heads": 2, "head_dim": 8}
-
-
-def call(viewer, method, **payload):
-    return asyncio.run(viewer.call(method, payload))
 
 
 @pytest.fixture

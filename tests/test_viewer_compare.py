@@ -1,7 +1,6 @@
 """Caches of several dtypes side by side, and the other operations of the kernel panel."""
 
 import asyncio
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +11,9 @@ from py_attn.viewer import Viewer
 from py_attn.viewer.panels.accuracy import errors
 from py_attn.viewer.panels.caches import DTYPES
 from py_attn.viewer.panels.operations import OPERATIONS, first_positions
+from tests.viewers import SAMPLE, call
 
-SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 SHAPE = {"length": 40, "heads": 4, "kv_heads": 2, "head_dim": 16}
-
-
-def call(viewer, method, **payload):
-    return asyncio.run(viewer.call(method, payload))
 
 
 @pytest.fixture

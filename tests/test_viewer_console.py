@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from py_attn.viewer.panels.console import Console, shown
-from py_attn.viewer.panels.plain import plain
+from py_attn.viewer.console import Console, shown
+from py_attn.viewer.plain import plain
 
 
 def run(source, console=None):

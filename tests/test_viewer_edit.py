@@ -1,6 +1,5 @@
 """What a visitor's score_mod does to the maps, and maps of gradients."""
 
-import asyncio
 import gc
 import sys
 
@@ -13,6 +12,7 @@ from py_attn.viewer import Viewer
 from py_attn.viewer.panels.accuracy import rows_of
 from py_attn.viewer.sources.limit import STEP, NotFinishedError, compile_with_steps
 from py_attn.viewer.sources.mods import compile_mods
+from tests.viewers import call
 
 SHAPE = {"length": 24, "heads": 4, "kv_heads": 2, "head_dim": 8}
 ALIBI = """
@@ -24,10 +24,6 @@ def score_mod(score, b, h, q_idx, kv_idx):
 def mask_mod(b, h, q_idx, kv_idx):
     return kv_idx <= q_idx + 3
 """
-
-
-def call(viewer, method, **payload):
-    return asyncio.run(viewer.call(method, payload))
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Files to look at: what is read, and what is said about those that are wrong."""
 
-import asyncio
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +8,8 @@ import pytest
 from py_attn import reference
 from py_attn.viewer import Viewer
 from py_attn.viewer.sources.files import read_source
+from tests.viewers import SAMPLE, call
 
-SAMPLE = Path(__file__).parents[1] / "web" / "public" / "sample" / "minilm.npz"
 RNG = np.random.default_rng(0)
 
 
@@ -23,10 +21,6 @@ def npz(**arrays):
 
 def qk(*shape):
     return {name: RNG.standard_normal(shape, np.float32) for name in ("query", "key")}
-
-
-def call(viewer, method, **payload):
-    return asyncio.run(viewer.call(method, payload))
 
 
 def test_the_page_s_sample_is_such_a_file():

@@ -1,7 +1,5 @@
 """The viewer on the recording bridge: what it would run on a GPU."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -9,12 +7,9 @@ from py_attn.errors import DeviceLostError
 from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
 from tests.recording_bridge import RecordingBridge
+from tests.viewers import call
 
 SHAPE = {"length": 40, "heads": 4, "kv_heads": 2, "head_dim": 16}
-
-
-def call(viewer, method, **payload):
-    return asyncio.run(viewer.call(method, payload))
 
 
 @pytest.fixture

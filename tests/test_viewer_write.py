@@ -9,7 +9,7 @@ from e2e.page.fake_writer import CHARACTER, END, WORDS, FakeWriter
 from py_attn import reference
 from py_attn.viewer import Viewer
 from py_attn.viewer.panels import write
-from py_attn.viewer.panels.write import Writer
+from py_attn.viewer.writing import Writer
 
 
 def call(viewer, method, **payload):
@@ -123,8 +123,14 @@ def test_back_to_a_token_and_on_with_another_one():
         call(viewer, "write_back", length=3)
 
 
-def test_tokens_of_the_prompt_have_no_alternatives():
-    assert call(writing(), "write_alternatives", index=2) == []
+def test_all_tokens_but_the_first_have_alternatives():
+    assert len(call(writing(), "write_alternatives", index=2)) == 10
+    assert call(writing(), "write_alternatives", index=0) == []
+
+
+def test_gpu_times_come_most_first():
+    answer = call(writing(), "write_profile")
+    assert list(answer["gpu"].items()) == [("project_qkv", 210), ("decode_split", 88), ("logits", 61)]
 
 
 def test_a_character_of_four_tokens_belongs_to_the_last():
@@ -146,9 +152,9 @@ def test_another_cache_keeps_the_text():
     assert (answer["cache"], answer["capacity"], answer["ring"], answer["sinkTokens"]) == (
         "float16", 64, True, 4,
     )  # fmt: skip
-    with pytest.raises(ValueError, match="the text has 9 tokens, and this cache 8"):
+    with pytest.raises(ValueError, match="the text has 9 tokens, and this cache has room for 8"):
         call(viewer, "write_cache", cache="float16", context=8)
-    assert viewer.writer.model.context == 64
+    assert viewer.writer.model.cache_options.context == 64
 
 
 def test_heads_are_switched_off():

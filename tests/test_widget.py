@@ -35,149 +35,124 @@ def arrays(*shape, count=3):
     return [RNG.standard_normal(shape).astype(np.float32) for _ in range(count)]
 
 
-def test_a_view_computes_on_the_page_that_shows_it():
-    async def main():
-        shown = AttentionView(*arrays(2, 1, 4, 24, 16), causal=True, tokens=[f"t{i}" for i in range(24)])
-        front = FrontEnd(shown)
-        await front.hello()
-        assert front.kinds == ["welcome"]
-        info = await front.call("connect")
-        assert (info["webgpu"], info["adapter"]) == (True, "fake")
-        assert shown.source["engine"] == "webgpu"
-        window = await front.call("window", layer=1, head=3, rows=[0, 24], columns=[0, 24], size=[24, 24])
-        assert window["rgba"].shape == (24 * 24 * 4,)
-        labels = {launch.label for program in front.gpu.gpu.programs for launch in program}
-        assert any(label.startswith("attention_weights") for label in labels)
-        # the cell's device is the view's
-        device = await pa.request_device()
-        assert device is pa.default_device()
-        assert device.memory_allocated() > 0
-        # and what the view holds goes when nobody looks
-        front.to_kernel({"kind": "views", "count": 0})
-        await asyncio.sleep(0.01)
-        assert device.memory_allocated() <= COLOR_TABLE
-        shown.close()
-        assert front.kinds[-1] == "closed"
-        assert device.lost
-
-    asyncio.run(main())
+async def test_a_view_computes_on_the_page_that_shows_it():
+    shown = AttentionView(*arrays(2, 1, 4, 24, 16), causal=True, tokens=[f"t{i}" for i in range(24)])
+    front = FrontEnd(shown)
+    await front.hello()
+    assert front.kinds == ["welcome"]
+    info = await front.call("connect")
+    assert (info["webgpu"], info["adapter"]) == (True, "fake")
+    assert shown.source["engine"] == "webgpu"
+    window = await front.call("window", layer=1, head=3, rows=[0, 24], columns=[0, 24], size=[24, 24])
+    assert window["rgba"].shape == (24 * 24 * 4,)
+    labels = {launch.label for program in front.gpu.gpu.programs for launch in program}
+    assert any(label.startswith("attention_weights") for label in labels)
+    # the cell's device is the view's
+    device = await pa.request_device()
+    assert device is pa.default_device()
+    assert device.memory_allocated() > 0
+    # and what the view holds goes when nobody looks
+    front.to_kernel({"kind": "views", "count": 0})
+    await asyncio.sleep(0.01)
+    assert device.memory_allocated() <= COLOR_TABLE
+    shown.close()
+    assert front.kinds[-1] == "closed"
+    assert device.lost
 
 
-def test_views_share_a_device():
-    async def main():
-        first, second = AttentionView(*arrays(8, 4)), AttentionView(*arrays(8, 4))
-        gpu = FakePage()
-        fronts = FrontEnd(first, gpu), FrontEnd(second, gpu)
-        for front in fronts:
-            gpu.answer = front.to_kernel
-            await front.hello()
-            await front.call("connect")
-        assert first._viewer.device is second._viewer.device
-        second.close()
-        assert not first._viewer.device.lost
-
-    asyncio.run(main())
-
-
-def test_a_page_that_leaves_is_replaced_by_the_next():
-    async def main():
-        shown = AttentionView(*arrays(8, 4))
-        front = FrontEnd(shown)
+async def test_views_share_a_device():
+    first, second = AttentionView(*arrays(8, 4)), AttentionView(*arrays(8, 4))
+    gpu = FakePage()
+    fronts = FrontEnd(first, gpu), FrontEnd(second, gpu)
+    for front in fronts:
+        gpu.answer = front.to_kernel
         await front.hello()
         await front.call("connect")
-        device = shown._viewer.device
-        front.to_kernel({"kind": "closed"})
-        await asyncio.sleep(0.01)
-        assert device.lost
-        again = FrontEnd(shown, name="another")
-        await again.hello()
-        await again.call("row", layer=0, head=0, query=3)
-        assert shown._viewer.device is not device
-
-    asyncio.run(main())
+    assert first._viewer.device is second._viewer.device
+    second.close()
+    assert not first._viewer.device.lost
 
 
-def test_two_pages_on_one_kernel():
-    async def main():
-        shown = AttentionView(*arrays(8, 4))
-        first = FrontEnd(shown)
-        await first.hello()
-        await first.call("connect")
-        second = FrontEnd(shown, name="second")
-        take = shown.send
-        shown.send = lambda *message: (first.take(*message), take(*message))
-        await second.hello()
-        await second.call("row", layer=0, head=0, query=3)
-        assert shown._viewer.device is (await pa.request_device())
-        first.to_kernel({"kind": "closed"})
-        await asyncio.sleep(0.01)
-        await second.call("row", layer=0, head=0, query=3)
-        assert not (await pa.request_device()).lost
-
-    asyncio.run(main())
+async def test_a_page_that_leaves_is_replaced_by_the_next():
+    shown = AttentionView(*arrays(8, 4))
+    front = FrontEnd(shown)
+    await front.hello()
+    await front.call("connect")
+    device = shown._viewer.device
+    front.to_kernel({"kind": "closed"})
+    await asyncio.sleep(0.01)
+    assert device.lost
+    again = FrontEnd(shown, name="another")
+    await again.hello()
+    await again.call("row", layer=0, head=0, query=3)
+    assert shown._viewer.device is not device
 
 
-def test_without_webgpu_numpy_computes_and_says_so():
-    async def main():
-        shown = AttentionView(*arrays(8, 4))
-        front = FrontEnd(shown)
-        await front.hello(webgpu=False, reason="This browser offers no WebGPU here.")
-        await front.call("connect")
-        assert "offers no WebGPU" in shown.message
-        assert shown.state == "live"
-        row = await front.call("row", layer=0, head=0, query=3)
-        assert row["weights"].sum() == pytest.approx(1)
-
-    asyncio.run(main())
-
-
-def test_what_a_call_raises_is_told_and_the_next_one_works():
-    async def main():
-        shown = AttentionView(weights=np.full((2, 1, 3, 5, 5), 0.2))
-        front = FrontEnd(shown)
-        await front.hello()
-        with pytest.raises(RuntimeError, match="layer: expected 0 to 1, got 9"):
-            await front.call("row", layer=9, head=0, query=0)
-        with pytest.raises(
-            RuntimeError, match="layer: only weights were given, without the query, key and value"
-        ):
-            await front.call("measure", layer=0, variant="auto", repeats=1)
-        with pytest.raises(RuntimeError, match="method"):
-            await front.call("open_sample", data=[])
-        with pytest.raises(RuntimeError, match="method"):
-            await front.call("edit", text="import os")
-        row = await front.call("row", layer=1, head=2, query=4)
-        np.testing.assert_allclose(row["weights"], 0.2)
-        # the very same message again, as some hosts deliver it
-        front.to_kernel({"kind": "call", "id": 1, "method": "row", "payload": {}})
-        await asyncio.sleep(0.01)
-        assert not front.answers
-
-    asyncio.run(main())
+async def test_two_pages_on_one_kernel():
+    shown = AttentionView(*arrays(8, 4))
+    first = FrontEnd(shown)
+    await first.hello()
+    await first.call("connect")
+    second = FrontEnd(shown, name="second")
+    take = shown.send
+    shown.send = lambda *message: (first.take(*message), take(*message))
+    await second.hello()
+    await second.call("row", layer=0, head=0, query=3)
+    assert shown._viewer.device is (await pa.request_device())
+    first.to_kernel({"kind": "closed"})
+    await asyncio.sleep(0.01)
+    await second.call("row", layer=0, head=0, query=3)
+    assert not (await pa.request_device()).lost
 
 
-def test_a_kernel_without_a_view_says_what_to_do():
-    async def main():
-        with pytest.raises(pa.WebGPUUnavailableError, match=r"navigator.gpu.*AttentionView"):
-            await pa.request_device()
+async def test_without_webgpu_numpy_computes_and_says_so():
+    shown = AttentionView(*arrays(8, 4))
+    front = FrontEnd(shown)
+    await front.hello(webgpu=False, reason="This browser offers no WebGPU here.")
+    await front.call("connect")
+    assert "offers no WebGPU" in shown.message
+    assert shown.state == "live"
+    row = await front.call("row", layer=0, head=0, query=3)
+    assert row["weights"].sum() == pytest.approx(1)
 
-    asyncio.run(main())
+
+async def test_what_a_call_raises_is_told_and_the_next_one_works():
+    shown = AttentionView(weights=np.full((2, 1, 3, 5, 5), 0.2))
+    front = FrontEnd(shown)
+    await front.hello()
+    with pytest.raises(RuntimeError, match="layer: expected 0 to 1, got 9"):
+        await front.call("row", layer=9, head=0, query=0)
+    with pytest.raises(
+        RuntimeError, match="layer: only weights were given, without the query, key and value"
+    ):
+        await front.call("measure", layer=0, variant="auto", repeats=1)
+    with pytest.raises(RuntimeError, match="method"):
+        await front.call("open_sample", data=[])
+    with pytest.raises(RuntimeError, match="method"):
+        await front.call("edit", text="import os")
+    row = await front.call("row", layer=1, head=2, query=4)
+    np.testing.assert_allclose(row["weights"], 0.2)
+    # the very same message again, as some hosts deliver it
+    front.to_kernel({"kind": "call", "id": 1, "method": "row", "payload": {}})
+    await asyncio.sleep(0.01)
+    assert not front.answers
 
 
-def test_a_device_is_waited_for_until_the_view_is_there(own_session):
+async def test_a_kernel_without_a_view_says_what_to_do():
+    with pytest.raises(pa.WebGPUUnavailableError, match=r"navigator.gpu.*AttentionView"):
+        await pa.request_device()
+
+
+async def test_a_device_is_waited_for_until_the_view_is_there(own_session):
     own_session.shown_seconds = 0.02
-
-    async def main():
-        shown = AttentionView(*arrays(8, 4))
-        with pytest.raises(pa.WebGPUUnavailableError, match="no view is shown"):
-            await pa.request_device()
-        own_session.shown_seconds = 5
-        asking = asyncio.create_task(pa.request_device())
-        await asyncio.sleep(0.01)
-        await FrontEnd(shown).hello()
-        assert not (await asking).lost
-
-    asyncio.run(main())
+    shown = AttentionView(*arrays(8, 4))
+    with pytest.raises(pa.WebGPUUnavailableError, match="no view is shown"):
+        await pa.request_device()
+    own_session.shown_seconds = 5
+    asking = asyncio.create_task(pa.request_device())
+    await asyncio.sleep(0.01)
+    await FrontEnd(shown).hello()
+    assert not (await asking).lost
 
 
 class Cell(Host):
@@ -190,49 +165,42 @@ class Cell(Host):
         return "cell", str(self.runs)
 
 
-def test_a_cell_that_runs_again_closes_what_it_had_shown(monkeypatch):
+async def test_a_cell_that_runs_again_closes_what_it_had_shown(monkeypatch):
     own_session = Session(Cell())
     monkeypatch.setattr(session, "current", own_session)
-
-    async def main():
-        gpu, made = FakePage(), []
-        for _ in range(50):
-            shown = AttentionView(*arrays(2, 16, 8), causal=True)
-            front = FrontEnd(shown, gpu)
-            await front.hello()
-            await front.call("connect")
-            await front.call("window", layer=0, head=0, rows=[0, 16], columns=[0, 16], size=[16, 16])
-            made.append(shown)
-            if len(made) > 1:
-                # the notebook takes the old output away
-                made[-2]._on_message(None, {"kind": "views", "page": "page", "count": 0}, [])
-            await asyncio.sleep(0.01)
-        assert [shown._link.closed for shown in made] == [True] * 49 + [False]
-        device = await pa.request_device()
-        assert not device.lost
-        made[-1]._viewer.release()
-        assert device.memory_allocated() <= COLOR_TABLE
-        assert own_session.links == [made[-1]._link]
-
-    asyncio.run(main())
-
-
-def test_a_view_whose_connection_the_host_closed_goes_with_the_next(own_session):
-    async def main():
-        gpu = FakePage()
-        first = AttentionView(*arrays(8, 4))
-        front = FrontEnd(first, gpu)
+    gpu, made = FakePage(), []
+    for _ in range(50):
+        shown = AttentionView(*arrays(2, 16, 8), causal=True)
+        front = FrontEnd(shown, gpu)
         await front.hello()
         await front.call("connect")
-        first.comm._closed = True  # as marimo's say it
-        second = AttentionView(*arrays(8, 4))
-        await FrontEnd(second, gpu).hello()
-        assert first._link.closed
-        assert first.comm is None
-        assert not (await pa.request_device()).lost
-        assert own_session.links == [second._link]
+        await front.call("window", layer=0, head=0, rows=[0, 16], columns=[0, 16], size=[16, 16])
+        made.append(shown)
+        if len(made) > 1:
+            # the notebook takes the old output away
+            made[-2]._on_message(None, {"kind": "views", "page": "page", "count": 0}, [])
+        await asyncio.sleep(0.01)
+    assert [shown._link.closed for shown in made] == [True] * 49 + [False]
+    device = await pa.request_device()
+    assert not device.lost
+    made[-1]._viewer.release()
+    assert device.memory_allocated() <= COLOR_TABLE
+    assert own_session.links == [made[-1]._link]
 
-    asyncio.run(main())
+
+async def test_a_view_whose_connection_the_host_closed_goes_with_the_next(own_session):
+    gpu = FakePage()
+    first = AttentionView(*arrays(8, 4))
+    front = FrontEnd(first, gpu)
+    await front.hello()
+    await front.call("connect")
+    first.comm._closed = True  # as marimo's say it
+    second = AttentionView(*arrays(8, 4))
+    await FrontEnd(second, gpu).hello()
+    assert first._link.closed
+    assert first.comm is None
+    assert not (await pa.request_device()).lost
+    assert own_session.links == [second._link]
 
 
 def test_traits_are_checked_and_observable():
@@ -256,19 +224,16 @@ def test_traits_are_checked_and_observable():
     assert shown.coloring == {"colormap": "magma", "scale": "sqrt", "pool": "max"}
 
 
-def test_a_front_end_sets_traits():
-    async def main():
-        shown = AttentionView(*arrays(3, 1, 2, 6, 4))
-        seen = []
-        shown.observe(lambda change: seen.append(change["new"]), "layer")
-        front = FrontEnd(shown)
-        await front.hello()
-        front.to_kernel({"kind": "set", "traits": {"layer": 2, "selection": [1, 2], "still": "no"}})
-        front.to_kernel({"kind": "set", "traits": {"layer": 7}})
-        await asyncio.sleep(0.01)
-        assert (shown.layer, shown.selection, seen) == (2, (1, 2), [2])
-
-    asyncio.run(main())
+async def test_a_front_end_sets_traits():
+    shown = AttentionView(*arrays(3, 1, 2, 6, 4))
+    seen = []
+    shown.observe(lambda change: seen.append(change["new"]), "layer")
+    front = FrontEnd(shown)
+    await front.hello()
+    front.to_kernel({"kind": "set", "traits": {"layer": 2, "selection": [1, 2], "still": "no"}})
+    front.to_kernel({"kind": "set", "traits": {"layer": 7}})
+    await asyncio.sleep(0.01)
+    assert (shown.layer, shown.selection, seen) == (2, (1, 2), [2])
 
 
 def test_attentions_of_a_transformers_model():
@@ -322,37 +287,31 @@ def pixels(data):
     return rows[:, 1:].reshape(height, width, 3)
 
 
-def test_export_writes_what_is_shown(tmp_path):
-    async def main():
-        weights = np.tril(np.ones((6, 6))) / np.arange(1, 7)[:, None]
-        shown = AttentionView(weights=weights, tokens=["<s>", "a", "b", "c", "d", "&"], colormap="magma")
-        image = pixels(await shown.export("png", size=12))
-        assert image.shape == (12, 12, 3)
-        from py_attn.colormaps import paint
+async def test_export_writes_what_is_shown(tmp_path):
+    weights = np.tril(np.ones((6, 6))) / np.arange(1, 7)[:, None]
+    shown = AttentionView(weights=weights, tokens=["<s>", "a", "b", "c", "d", "&"], colormap="magma")
+    image = pixels(await shown.export("png", size=12))
+    assert image.shape == (12, 12, 3)
+    from py_attn.colormaps import paint
 
-        np.testing.assert_array_equal(image[::2, ::2], paint(weights, "magma", "sqrt")[..., :3])
-        data = json.loads(await shown.export("json"))
-        np.testing.assert_allclose(data["weights"], weights, rtol=1e-5)
-        path = await shown.save(tmp_path / "map.svg")
-        text = path.read_text()
-        assert "&lt;s&gt;" in text
-        assert "&amp;" in text
-        for bad in ({"format": "gif"}, {"layer": 3}, {"size": 0}):
-            with pytest.raises(ValueError, match="expected"):
-                await shown.export(**bad)
-
-    asyncio.run(main())
+    np.testing.assert_array_equal(image[::2, ::2], paint(weights, "magma", "sqrt")[..., :3])
+    data = json.loads(await shown.export("json"))
+    np.testing.assert_allclose(data["weights"], weights, rtol=1e-5)
+    path = await shown.save(tmp_path / "map.svg")
+    text = path.read_text()
+    assert "&lt;s&gt;" in text
+    assert "&amp;" in text
+    for bad in ({"format": "gif"}, {"layer": 3}, {"size": 0}):
+        with pytest.raises(ValueError, match="expected"):
+            await shown.export(**bad)
 
 
-def test_live_maps_are_exported_without_a_browser_too():
-    async def main():
-        query, key, value = arrays(2, 12, 8)
-        shown = AttentionView(query, key, value, causal=True, scale=0.3)
-        data = json.loads(await shown.export("json", head=1))
-        expected = pa.reference.attention_weights(query[None], key[None], causal=True, scale=0.3)[0, 1]
-        np.testing.assert_allclose(data["weights"], expected, atol=1e-5)
-
-    asyncio.run(main())
+async def test_live_maps_are_exported_without_a_browser_too():
+    query, key, value = arrays(2, 12, 8)
+    shown = AttentionView(query, key, value, causal=True, scale=0.3)
+    data = json.loads(await shown.export("json", head=1))
+    expected = pa.reference.attention_weights(query[None], key[None], causal=True, scale=0.3)[0, 1]
+    np.testing.assert_allclose(data["weights"], expected, atol=1e-5)
 
 
 def test_a_snapshot_is_there_from_the_start():
@@ -405,12 +364,8 @@ class LikeTorch(OnlyArray):
 
 
 @pytest.mark.parametrize("wrap", [OnlyDLPack, OnlyArray, LikeTorch])
-def test_arrays_of_others_are_taken(wrap):
+async def test_arrays_of_others_are_taken(wrap):
     query, key, value = arrays(2, 6, 4)
-
-    async def main():
-        ours = AttentionView(query, key, value, causal=True)
-        theirs = AttentionView(wrap(query), wrap(key), wrap(value), causal=True)
-        assert await ours.export("json", head=1) == await theirs.export("json", head=1)
-
-    asyncio.run(main())
+    ours = AttentionView(query, key, value, causal=True)
+    theirs = AttentionView(wrap(query), wrap(key), wrap(value), causal=True)
+    assert await ours.export("json", head=1) == await theirs.export("json", head=1)

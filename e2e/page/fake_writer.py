@@ -33,6 +33,24 @@ class Token(NamedTuple):
     alternatives: list[tuple[int, str, float]]
 
 
+class CacheOptions(NamedTuple):
+    """How the text is kept."""
+
+    dtype: tuple[str, str]
+    context: int
+    ring: bool
+    sink_tokens: int
+    history: int
+
+
+class Difference(NamedTuple):
+    """What a cache does to a text."""
+
+    perplexity: float
+    same: float
+    divergence: np.ndarray[Any, Any]
+
+
 class FakeWriter:
     """The interface of ``pa.models.load("smollm2")``.
 
@@ -46,8 +64,7 @@ class FakeWriter:
         The token at this index ends the text.
     """
 
-    layers, heads = LAYERS, HEADS
-    history = HISTORY
+    layers, heads, kv_heads, head_dim = LAYERS, HEADS, KV_HEADS, DIM
 
     def __init__(
         self,
@@ -57,24 +74,30 @@ class FakeWriter:
         context: int = 2048,
         ring: bool = False,
         sink_tokens: int = 0,
+        history: int | None = None,
         seconds: float = 0.0,
         end_at: int | None = None,
     ) -> None:
         self.device = device
-        self.cache, self.context, self.ring, self.sink_tokens = cache, context, ring, sink_tokens
+        self._set_cache(cache, context, ring, sink_tokens, history)
         self.seconds = seconds
         self.end_at = end_at
         self.tokens: list[int] = []
         self.heads_off: set[tuple[int, int]] = set()
-        self.timing: dict[str, Any] = {
-            "gpu_us": {"projections": 210.0, "attention": 88.0, "logits": 61.0, "sampling": 12.0},
-            "clock": "gpu",
-        }
+
+    def _set_cache(self, cache: str, context: int, ring: bool, sink_tokens: int, history: int | None) -> None:
+        self.cache_options = CacheOptions(
+            (cache, cache), context, ring, sink_tokens, history or (HISTORY if ring else context)
+        )
+
+    @property
+    def room(self) -> int:
+        return self.cache_options.history - len(self.tokens)
 
     @property
     def cache_bytes(self) -> int:
-        per_number = BYTES_PER_NUMBER.get(self.cache, 0.31)
-        return int(2 * LAYERS * KV_HEADS * DIM * self.context * per_number)
+        per_number = BYTES_PER_NUMBER.get(self.cache_options.dtype[0], 0.31)
+        return int(2 * LAYERS * KV_HEADS * DIM * self.cache_options.context * per_number)
 
     def tokenize(self, text: str) -> list[int]:
         """A word or a space with a word a token; the last four numbers are the bytes of a character."""
@@ -98,7 +121,7 @@ class FakeWriter:
             return CHARACTER.encode()[id - len(WORDS) - 1 : id - len(WORDS)]
         return f" {WORDS[id - 1]}".encode()
 
-    def token_text(self, id: int) -> str:
+    def _text(self, id: int) -> str:
         return self.detokenize([id])
 
     def chat(self, messages: Sequence[dict[str, str]]) -> str:
@@ -114,7 +137,7 @@ class FakeWriter:
         share = rng.dirichlet(np.full(10, 0.5))
         order = np.argsort(-share)
         found = zip(ids[order], np.maximum(share[order], 1e-4), strict=True)
-        return [(int(id), self.token_text(int(id)), float(np.log(p))) for id, p in found]
+        return [(int(id), self._text(int(id)), float(np.log(p))) for id, p in found]
 
     async def stream(
         self,
@@ -134,7 +157,7 @@ class FakeWriter:
             await asyncio.sleep(self.seconds)
             found = self._likeliest(len(self.tokens), seed if temperature else 0)
             if len(self.tokens) == self.end_at:
-                found = [(END, self.token_text(END), -0.1), *found[:9]]
+                found = [(END, self._text(END), -0.1), *found[:9]]
             self.tokens.append(found[0][0])
             yield Token(*found[0], found)
             if found[0][0] == END:
@@ -151,7 +174,7 @@ class FakeWriter:
         length = len(self.tokens)
         rng = np.random.default_rng(layer)
         parts = [
-            rng.standard_normal((self.history, heads, DIM), np.float32)[:length].transpose(1, 0, 2)[None]
+            rng.standard_normal((HISTORY, heads, DIM), np.float32)[:length].transpose(1, 0, 2)[None]
             for heads in (HEADS, KV_HEADS, KV_HEADS)
         ]
         query, key, value = (np.ascontiguousarray(part) for part in parts)
@@ -164,15 +187,23 @@ class FakeWriter:
             return query, key, value
         return tuple(self.device.tensor(part) for part in (query, key, value))
 
-    async def with_cache(self, cache: str, context: int, ring: bool, sink_tokens: int) -> FakeWriter:
-        other = FakeWriter(
-            self.device, cache=cache, context=context, ring=ring, sink_tokens=sink_tokens,
-            seconds=self.seconds, end_at=self.end_at,
-        )  # fmt: skip
-        other.tokens, other.heads_off = list(self.tokens), set(self.heads_off)
-        return other
+    async def use_cache(
+        self,
+        cache: str,
+        context: int,
+        ring: bool = False,
+        sink_tokens: int = 0,
+        history: int | None = None,
+    ) -> None:
+        self._set_cache(cache, context, ring, sink_tokens, history)
 
-    async def compare(self, *, cache: str, context: int, ring: bool, sink_tokens: int) -> dict[str, Any]:
+    async def finish(self) -> None:
+        """All tokens are processed at once."""
+
+    async def profile(self) -> dict[str, float | None]:
+        return {"logits": 61.0, "project_qkv": 210.0, "decode_split": 88.0, "choose_token": None}
+
+    async def compare(self, *, cache: str, context: int, ring: bool, sink_tokens: int) -> Difference:
         """A ring without kept tokens collapses once it is full; fewer bits lose a little everywhere."""
         await asyncio.sleep(10 * self.seconds)
         count = len(self.tokens) - 1
@@ -181,13 +212,8 @@ class FakeWriter:
         kl = loss * rng.gamma(1.0, 1.0, count)
         if ring:
             kl[context:] += (0.05 if sink_tokens else 3.0) * rng.gamma(2.0, 0.5, max(0, count - context))
-        other = await self.with_cache(cache, context, ring, sink_tokens)
-        return {
-            "perplexity": 11.4 * float(np.exp(kl.mean())),
-            "equal": float(np.exp(-2 * kl.mean())),
-            "kl": kl.astype(np.float32),
-            "bytes": other.cache_bytes,
-        }
+        perplexity = 11.4 * float(np.exp(kl.mean()))
+        return Difference(perplexity, float(np.exp(-2 * kl.mean())), kl)
 
     def destroy(self) -> None:
         self.tokens = []

@@ -83,6 +83,37 @@ class RawTiming:
     wall_us: float
 
 
+class File(Protocol):
+    """A file that is read in parts, so that its bytes need not be in Python's memory."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes; 0 once it is closed."""
+        ...
+
+    def read(self, begin: int, end: int) -> bytes:
+        """A copy of the bytes from ``begin`` up to ``end``.
+
+        Raises
+        ------
+        ValueError
+            When the file has no such bytes, or was closed.
+        OSError
+            When it cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give its memory back. A second call does nothing."""
+        ...
+
+
+def check_range(size: int, begin: int, end: int) -> None:
+    """Raise the ``ValueError`` of :meth:`File.read` where a file of ``size`` bytes has no such bytes."""
+    if not 0 <= begin <= end <= size:
+        raise ValueError(f"file: expected a range within its {size:,} bytes, got bytes {begin:,} to {end:,}")
+
+
 class DeviceBridge(Protocol):
     """One ``GPUDevice``."""
 
@@ -100,6 +131,13 @@ class DeviceBridge(Protocol):
 
     def write_buffer(self, buffer: int, offset: int, data: Any) -> None:
         """Copy a C-contiguous buffer object whose bytes are a multiple of 4."""
+        ...
+
+    def write_file(self, buffer: int, offset: int, file: File, begin: int, end: int) -> None:
+        """Copy the bytes ``begin`` to ``end`` of a file; offset and number of bytes are multiples of 4.
+
+        Where the file's bytes are on the far side already, they do not pass through Python.
+        """
         ...
 
     async def read_buffer(self, buffer: int, offset: int, out: Any) -> None:
@@ -124,7 +162,9 @@ class DeviceBridge(Protocol):
         """Decode a stream of u32 words for many submissions."""
         ...
 
-    def submit_program(self, program: int, params: Any) -> None: ...
+    def submit_program(self, program: int, params: Any, times: int = 1) -> None:
+        """Run a program's dispatches ``times`` times over, one after the other, in one submission."""
+        ...
 
     def destroy_program(self, program: int) -> None: ...
 
@@ -156,6 +196,18 @@ class Bridge(Protocol):
 
     async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
         """The bytes of a file of the site, as a buffer object."""
+        ...
+
+    async def open_asset(self, name: str, progress: Progress | None = None) -> File:
+        """A file of the site, whose bytes stay where the bridge keeps them until it is closed.
+
+        Raises
+        ------
+        OSError
+            When it cannot be fetched, or is not what the site's manifest says.
+        asyncio.CancelledError
+            When its download is stopped.
+        """
         ...
 
     async def load_note(self, name: str) -> str:

@@ -13,7 +13,26 @@ from pyodide.code import run_js
 from pyodide.ffi import JsException, create_proxy
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
-from py_attn.gpu.bridge import AdapterInfo, BridgeError, Progress, RawTiming
+from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming, check_range
+
+
+class PageFile:
+    """A file of the site whose bytes are an ArrayBuffer in JavaScript, outside of Python's heap."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    @property
+    def size(self) -> int:
+        return int(self.raw.size)
+
+    def read(self, begin: int, end: int) -> bytes:
+        check_range(self.size, begin, end)
+        data: bytes = self.raw.read(begin, end).to_bytes()
+        return data
+
+    def close(self) -> None:
+        self.raw.close()
 
 
 class PyodideDeviceBridge:
@@ -35,6 +54,13 @@ class PyodideDeviceBridge:
         self.submit_timed = raw.submitTimed
         self.lost = raw.lost
         self.destroy = raw.destroy
+
+    def write_file(self, buffer: int, offset: int, file: File, begin: int, end: int) -> None:
+        if isinstance(file, PageFile):
+            check_range(file.size, begin, end)
+            self._raw.writeAsset(buffer, offset, file.raw, begin, end)
+        else:
+            self.write_buffer(buffer, offset, file.read(begin, end))
 
     async def read_buffer(self, buffer: int, offset: int, out: Any) -> None:
         try:
@@ -90,9 +116,16 @@ class PyodideBridge:
             raise WebGPUUnavailableError(str(error.message)) from None
 
     async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
+        return (await self._get(self._raw.fetchAsset, name, progress)).to_memoryview()
+
+    async def open_asset(self, name: str, progress: Progress | None = None) -> PageFile:
+        return PageFile(await self._get(self._raw.openAsset, name, progress))
+
+    async def _get(self, ask: Any, name: str, progress: Progress | None) -> Any:
+        """Have JavaScript download a file of the site."""
         proxy = create_proxy(progress) if progress else None
         try:
-            return (await self._raw.fetchAsset(name, proxy)).to_memoryview()
+            return await ask(name, proxy)
         except JsException as error:
             if error.name == "AbortError":
                 raise asyncio.CancelledError(f"{name}: download cancelled") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from py_attn.arguments import check_int, check_real
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu import binding
 from py_attn.gpu.binding import BoundBuffer
-from py_attn.gpu.bridge import AdapterInfo, Bridge, DeviceBridge, Progress
+from py_attn.gpu.bridge import AdapterInfo, Bridge, DeviceBridge, File, Progress, check_range
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
 from py_attn.gpu.kernel import NewTensor, Plan, PlanCache
 from py_attn.gpu.memory import Memory
@@ -23,6 +24,9 @@ from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, contiguous_strides
 from py_attn.gpu.timing import Timer
 from py_attn.gpu.tuning import Measured, Tuner
+
+#: A file is uploaded in parts of this size; between two of them a task can be cancelled.
+_PART_BYTES = 4 << 20
 
 _default: Device | None = None
 
@@ -148,6 +152,56 @@ class Device:
                 storage.free()
                 raise
         return result
+
+    async def upload_file(
+        self, file: File, begin: int = 0, end: int | None = None, *, progress: Progress | None = None
+    ) -> Tensor:
+        """Put a part of a file into a tensor, without a copy of all of it in Python's memory.
+
+        Parameters
+        ----------
+        file : File
+            From :meth:`open_asset` or :func:`py_attn.models.files.open_file`.
+        begin, end : int
+            The part's first byte and the one past its last, both multiples of 4; the whole file unless given.
+        progress : callable, optional
+            Called as ``progress(loaded, total)`` in bytes.
+
+        Returns
+        -------
+        Tensor
+            uint32 [(end - begin) / 4]. Where the upload fails or is cancelled, nothing stays on the device.
+
+        Raises
+        ------
+        ValueError
+            When the file has no such bytes, or the device allows no tensor of this size.
+        OSError
+            When the file cannot be read.
+        DeviceLostError, GPUOutOfMemoryError
+            From the device.
+        """
+        self.check_alive()
+        first, last = check_int("begin", begin), check_int("end", file.size if end is None else end)
+        check_range(file.size, first, last)
+        for name, value in (("begin", first), ("end", last)):
+            if value % 4:
+                raise ValueError(f"{name}: expected a multiple of 4, got {value}")
+        total = last - first
+        storage = Storage(self, self.queue, *self._memory.take(total, "file"))
+        try:
+            for start in range(first, last, _PART_BYTES):
+                stop = min(start + _PART_BYTES, last)
+                self.queue.write_file(storage.handle, start - first, file, start, stop)
+                if progress:
+                    progress(stop - first, total)
+                await asyncio.sleep(0)
+                self.check_alive()
+            await self.synchronize()
+        except BaseException:
+            storage.free()
+            raise
+        return Tensor(storage, check_dtype("uint32"), (total // 4,), (1,))
 
     def empty(self, shape: Sequence[int], dtype: str = "float32", *, pitch: int | None = None) -> Tensor:
         """A tensor whose elements a kernel is about to write.
@@ -312,6 +366,10 @@ class Device:
     async def fetch_asset(self, name: str, progress: Progress | None = None) -> Any:
         """The bytes of a file of the site by its name in the manifest; see :class:`Bridge`."""
         return await self._assets.fetch_asset(name, progress)
+
+    async def open_asset(self, name: str, progress: Progress | None = None) -> File:
+        """A file of the site by its name in the manifest, to be read in parts; see :class:`Bridge`."""
+        return await self._assets.open_asset(name, progress)
 
     # life
 

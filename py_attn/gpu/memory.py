@@ -68,12 +68,12 @@ class Memory:
             for handle in doomed:
                 self._bridge.destroy_buffer(handle)
 
-    def write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
-        """Fill a buffer from its beginning; this takes effect at once."""
+    def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
+        """Fill a buffer from byte ``offset`` (a multiple of 4) on; this takes effect at once."""
         whole = data.size // 4 * 4
         if whole:
-            self._bridge.write_buffer(handle, 0, data[:whole])
+            self._bridge.write_buffer(handle, offset, data[:whole])
         if whole < data.size:
             tail = np.zeros(4, np.uint8)
             tail[: data.size - whole] = data[whole:]
-            self._bridge.write_buffer(handle, whole, tail)
+            self._bridge.write_buffer(handle, offset + whole, tail)

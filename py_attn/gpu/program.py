@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from py_attn.arguments import check_positive
 from py_attn.gpu.bridge import RawTiming
 from py_attn.gpu.queue import Queue
 from py_attn.gpu.recorder import Dispatch, Recorder
@@ -43,18 +44,25 @@ class Program:
         """The params of all dispatches, ``PARAMS_ALIGNMENT`` apart; may be changed between submissions."""
         return self._recorder.params
 
-    def submit(self) -> None:
+    def submit(self, times: int = 1) -> None:
         """Run the recorded dispatches, after everything that was called before.
+
+        Parameters
+        ----------
+        times : int
+            How many times over they run, one run after the other. Together the runs are one submission, so
+            that no message to the browser stands between them.
 
         Raises
         ------
-        ValueError
-            When a tensor it uses was destroyed.
+        ValueError, TypeError
+            When ``times`` is no integer of at least 1, or a tensor that the program uses was destroyed.
         DeviceLostError
             When the device is gone.
         """
+        count = check_positive("times", times)
         if handle := self._ready():
-            self._queue.submit(handle, self._recorder)
+            self._queue.submit(handle, self._recorder, count)
 
     async def time(self) -> RawTiming:
         """Run the recorded dispatches together and wait for them.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from py_attn.errors import DeviceLostError
 from py_attn.gpu.binding import BoundBuffer, check_aliases
-from py_attn.gpu.bridge import BridgeError, DeviceBridge
+from py_attn.gpu.bridge import BridgeError, DeviceBridge, File
 from py_attn.gpu.memory import Memory
 from py_attn.gpu.pipelines import Pipelines
 from py_attn.gpu.recorder import Dispatch, Recorder
@@ -160,20 +160,26 @@ class Queue:
         self.submit(program, recorder)
         self.bridge.destroy_program(program)
 
-    def submit(self, program: int, recorder: Recorder) -> None:
-        """Run a program that the bridge holds, and time it where dispatches are being timed."""
-        if self._timed is not None:
+    def submit(self, program: int, recorder: Recorder, times: int = 1) -> None:
+        """Run a program that the bridge holds, and time each run where dispatches are being timed."""
+        if self._timed is None:
+            self.bridge.submit_program(program, recorder.params, times)
+            return
+        for _ in range(times):
             ticket = self.bridge.submit_timed(program, recorder.params)
             self._timed.append((ticket, tuple(recorder.dispatches)))
-        else:
-            self.bridge.submit_program(program, recorder.params)
 
     # Memory, in the order of the work
 
-    def write(self, handle: int, data: npt.NDArray[np.uint8]) -> None:
-        """Fill a buffer. That takes effect at once, so everything recorded before is sent first."""
+    def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
+        """Fill a buffer from a byte on. That takes effect at once, so recorded work is sent first."""
         self.flush()
-        self._memory.write(handle, data)
+        self._memory.write(handle, data, offset)
+
+    def write_file(self, handle: int, offset: int, file: File, begin: int, end: int) -> None:
+        """Fill a part of a buffer from a file; like :meth:`write`, in the order of the work."""
+        self.flush()
+        self.bridge.write_file(handle, offset, file, begin, end)
 
     def release(self, storage: Storage) -> None:
         """Give a tensor's buffer back."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.arguments import check_int
-from py_attn.gpu.dtypes import DType, decode
+from py_attn.gpu.dtypes import DType, decode, encode
 
 Index = int | slice | EllipsisType | None
 
@@ -40,6 +40,10 @@ class Owner(Protocol):
 
     def release(self, storage: Storage) -> None:
         """Take the buffer back."""
+        ...
+
+    def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
+        """Fill a buffer from a byte on, after everything recorded before."""
         ...
 
     async def read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
@@ -256,6 +260,34 @@ class Tensor:
                 f"does not become {target} without a copy"
             )
         return Tensor(self._storage, self.kind, tuple(target), strides, self.offset)
+
+    def write(self, array: object) -> None:
+        """Replace the elements by those of an array, after everything that was called before.
+
+        Parameters
+        ----------
+        array : array_like
+            Of the tensor's shape, converted to its dtype.
+
+        Raises
+        ------
+        ValueError
+            For another shape; for a view with gaps, or of elements smaller than 4 bytes; when the tensor was
+            destroyed.
+        TypeError
+            When the array holds no numbers.
+        """
+        storage = self.storage()
+        if not self.is_contiguous or self.kind.itemsize != 4:
+            raise ValueError(
+                f"tensor: expected contiguous elements of 4 bytes to write to, got {self.dtype} "
+                f"{list(self.shape)} with strides {list(self.strides)}"
+            )
+        carried = encode(np.asarray(array), self.kind, "array")
+        if carried.shape != self.shape:
+            raise ValueError(f"array: expected shape {list(self.shape)}, got {list(carried.shape)}")
+        if self.size:
+            storage.owner.write(storage.handle, carried.reshape(-1).view(np.uint8), 4 * self.offset)
 
     async def numpy(self) -> npt.NDArray[Any]:
         """Read the tensor back; bfloat16 comes back as float32.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from py_attn.gpu.kernel import Arg, NewTensor
 from py_attn.gpu.tensor import Tensor, contiguous_strides
@@ -37,6 +38,10 @@ class Operand:
     def packed(self) -> bool:
         """Whether rows are read four elements at a time."""
         return self.layout != "single"
+
+    def constants(self) -> dict[str, Any]:
+        """Template variables that say how a kernel reads it."""
+        return {f"{self.name}_dtype": self.dtype, f"{self.name}_packed": self.packed}
 
     @property
     def arg(self) -> Arg:
@@ -100,3 +105,8 @@ def in_vec4s(n: int) -> int:
 def padded_rows(name: str, shape: tuple[int, ...], dtype: str) -> NewTensor:
     """A result with padded rows, so that every store is a whole vec4 and no two invocations share a word."""
     return NewTensor(name, shape, dtype, pad4(shape[-1]))
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is not less than ``n``."""
+    return 1 << (n - 1).bit_length()

@@ -10,6 +10,7 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.operands import Operand
+from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
 
 ROW_PARAMS = ParamsLayout(
     source_strides="vec4<u32>",
@@ -20,6 +21,7 @@ ROW_PARAMS = ParamsLayout(
     first_slot="u32",
     capacity="u32",
     kept="u32",
+    **STATE_PARAMS,
 )
 
 
@@ -41,6 +43,9 @@ def launch_rows(
 ) -> Launch:
     """Plan ``kernel`` over the rows of ``source``; row n goes to slot first_slot + n.
 
+    With a tensor "state" among ``tensors`` the kernel is one of a step (:mod:`py_attn.kernels.steps`); its
+    template says what it then finds by the state's position.
+
     Parameters
     ----------
     source : Operand
@@ -55,9 +60,14 @@ def launch_rows(
         The slot after the last one.
     """
     batch, heads, count = source.shape[:3]
+    has_state = "state" in tensors
     return launch(
         kernel,
-        [Arg("source", element or source.arg.type, tensor=name), target],
+        [
+            Arg("source", element or source.arg.type, tensor=name),
+            *([READS_STATE] if has_state else []),
+            target,
+        ],
         tensors,
         limits,
         variant=variant,
@@ -71,6 +81,11 @@ def launch_rows(
             "capacity": capacity,
             "kept": kept,
         },
-        constants={"source_dtype": source.dtype, "source_packed": source.packed, **constants},
+        constants={
+            "source_dtype": source.dtype,
+            "source_packed": source.packed,
+            "has_state": has_state,
+            **constants,
+        },
         grid_name=name,
     )

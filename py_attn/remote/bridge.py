@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
-from py_attn.gpu.bridge import AdapterInfo, BridgeError, Progress, RawTiming
-from py_attn.models.files import find
+from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming
+from py_attn.models.files import PathFile, find
 from py_attn.remote.channel import Channel
 
 
@@ -116,6 +116,11 @@ class RemoteDeviceBridge:
             part = bytes(view[start : start + self.chunk_bytes])
             self._tell("write_buffer", buffer, offset + start, part, nbytes=len(part))
 
+    def write_file(self, buffer: int, offset: int, file: File, begin: int, end: int) -> None:
+        for start in range(begin, end, self.chunk_bytes):
+            part = file.read(start, min(start + self.chunk_bytes, end))
+            self._tell("write_buffer", buffer, offset + start - begin, part, nbytes=len(part))
+
     async def read_buffer(self, buffer: int, offset: int, out: Any) -> None:
         view = memoryview(out).cast("B")
         parts = []
@@ -154,8 +159,8 @@ class RemoteDeviceBridge:
         array = np.array(words, np.uint32)
         return self._make("create_program", array, nbytes=array.nbytes)
 
-    def submit_program(self, program: int, params: Any) -> None:
-        self._tell("submit_program", program, bytes(params), nbytes=len(params))
+    def submit_program(self, program: int, params: Any, times: int = 1) -> None:
+        self._tell("submit_program", program, bytes(params), times, nbytes=len(params))
 
     def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
         return self._make("submit_timed", program, bytes(params), together, nbytes=len(params))
@@ -209,6 +214,13 @@ class RemoteBridge:
         if progress:
             progress(len(data), len(data))
         return memoryview(data)
+
+    async def open_asset(self, name: str, progress: Progress | None = None) -> File:
+        """A model's file, from this computer; nothing of it is read yet."""
+        file = PathFile(find(name))
+        if progress:
+            progress(file.size, file.size)
+        return file
 
     async def load_note(self, name: str) -> str:
         """Return "": the tuner's results are kept only as long as this process runs."""

@@ -84,7 +84,7 @@ create_pipeline    handle, label, wgsl, access
 destroy_pipeline   handle
 compile_us         handle                                     number
 create_program     handle, words (u32)
-submit_program     handle, params (bytes)
+submit_program     handle, params (bytes), times
 submit_timed       ticket, handle, params (bytes), together (bool)
 destroy_program    handle
 timings            ticket                                     [[gpu µs or null, wall µs], …]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import py_attn as pa
+from py_attn.viewer.console import Console
+from py_attn.viewer.decoding import Decode
 from py_attn.viewer.engines.engine import Engine
 from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.engines.host import GivenEngine, ReferenceEngine
 from py_attn.viewer.methods import METHODS, early_methods
-
-# The panels fill the table of methods when they are imported.
-from py_attn.viewer.panels import caches, edit, input, kernel, maps, status, write  # noqa: F401
-from py_attn.viewer.panels.console import Console
-from py_attn.viewer.panels.decode import Decode
 from py_attn.viewer.sources.given import GivenSource
-from py_attn.viewer.sources.mods import LIMIT_SECONDS, ModError, explain
+from py_attn.viewer.sources.mods import LIMIT_SECONDS, ModError, compile_mods, explain
 from py_attn.viewer.sources.source import Layer, Source
+from py_attn.viewer.writing import Writer
 
 Progress = Callable[[str, int, int], None]
 RequestDevice = Callable[[], Awaitable[pa.Device]]
@@ -29,7 +28,7 @@ class Viewer:
     Parameters
     ----------
     request_device : coroutine function
-        Returns the device that :meth:`connect` uses.
+        Returns the device that :meth:`use_gpu` uses.
 
     Attributes
     ----------
@@ -64,7 +63,7 @@ class Viewer:
         self._computing: Engine = ReferenceEngine() if device is None else GPUEngine(device)
         self.model: Any = None
         self.decode: Decode | None = None
-        self.writer: write.Writer | None = None
+        self.writer: Writer | None = None
 
     def beside(self) -> Viewer:
         """Another viewer on the same device, for a file."""
@@ -102,16 +101,18 @@ class Viewer:
         more = {"progress": progress} if progress is not None and found.reports_progress else {}
         return await found.function(self, **payload, **more)
 
-    async def connect(self) -> dict[str, Any]:
-        """Request a GPU, and use numpy if there is none; returns :func:`status.describe`'s answer."""
+    async def use_gpu(self) -> None:
+        """Request a GPU and compute on it from now on.
+
+        Raises
+        ------
+        WebGPUUnavailableError
+            When there is none; then numpy computes.
+        """
         self.use(None)
         self.console.namespace.pop("device", None)
-        try:
-            self.use(await self._request_device())
-        except pa.WebGPUUnavailableError as error:
-            return status.describe(None, str(error))
+        self.use(await self._request_device())
         self.console.namespace["device"] = self.device
-        return status.describe(self.device)
 
     def open(self, source: Source) -> dict[str, Any]:
         """Show a source; returns what a front end needs to know about it.
@@ -127,7 +128,7 @@ class Viewer:
         problem = None
         # The visitor's text applies to the next source too, unless it fails there.
         try:
-            self.source = edit.edited(self, source, self.edit_text)
+            self.source = self.edited(source, self.edit_text)
         except ModError as error:
             problem = explain(error)
             if not error.finished:
@@ -135,9 +136,21 @@ class Viewer:
         return {
             **source.describe(),
             "engine": engine.name,
-            "edited": edit.names(self.source),
+            "edited": self.source.edited,
             "editError": problem,
         }
+
+    def edited(self, source: Source, text: str) -> Source:
+        """The source with the functions that ``text`` defines.
+
+        Raises
+        ------
+        ModError
+            With the line of the text that is to blame, where one is.
+        """
+        given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
+        mods = compile_mods(text, self.device, limit_seconds=self.limit_seconds, **given) if text else None
+        return replace(source, masking=replace(source.masking, mods=mods))
 
     def layer(self, layer: int) -> tuple[Source, Layer]:
         """The source that is open, and one of its layers."""

@@ -8,6 +8,7 @@ import py_attn as pa
 from py_attn.remote.session import Acquire
 from py_attn.viewer import Viewer
 from py_attn.viewer.methods import METHODS
+from py_attn.viewer.panels import status
 from py_attn.viewer.sources.given import GivenSource
 from py_attn.viewer.sources.source import Source
 from py_attn.viewer.viewer import Progress
@@ -58,7 +59,7 @@ class NotebookViewer(Viewer):
             return await self.call(method, payload, progress)
 
     async def connect(self) -> dict[str, Any]:
-        """The shared device, as :meth:`Viewer.connect` describes it; the same one while it lives.
+        """The shared device, as :func:`status.describe` describes it; the same one while it lives.
 
         Raises
         ------
@@ -79,7 +80,7 @@ class NotebookViewer(Viewer):
             return self.info
         if self.device is None or self.device.lost:
             self.release()
-            self.info = await super().connect()
+            self.info = await status.connect(self)
         self.engine.check(self.source.heads, self.source.length, self.source.head_dim)
         return self.info
 

@@ -24,9 +24,6 @@
 {{ writer("d_key", key_dtype) }}
 {{ writer("d_value", value_dtype) }}
 //# endif
-//# if mask_kind not in ("none", "bool")
-{{ reader("mask", mask_kind, False, 1) }}
-//# endif
 //# include "lib/score.wgsl"
 //# include "lib/sequences.wgsl"
 

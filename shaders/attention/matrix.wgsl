@@ -19,7 +19,7 @@
 //##
 //## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
 //## knows that it is in bounds; otherwise it would put each load into a branch.
-//# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# set head_blocks = (D + 15) // 16
@@ -37,9 +37,6 @@
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
 {{ half_types(dtypes) }}
 {{ writer("out", query_dtype) }}
-//# if mask_kind not in ("none", "bool")
-{{ reader("mask", mask_kind, False, 1) }}
-//# endif
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"

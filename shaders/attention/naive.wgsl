@@ -8,9 +8,6 @@
 {{ reader("key", key_dtype, key_packed, D) }}
 {{ reader("value", value_dtype, value_packed, DV) }}
 {{ writer("out", query_dtype) }}
-//# if mask_kind not in ("none", "bool")
-{{ reader("mask", mask_kind, False, 1) }}
-//# endif
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"

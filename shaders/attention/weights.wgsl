@@ -12,9 +12,6 @@
 {{ reader("value", value_dtype, value_packed, DV) }}
 {{ reader("grad", grad_dtype, grad_packed, DV) }}
 //# endif
-//# if mask_kind not in ("none", "bool")
-{{ reader("mask", mask_kind, False, 1) }}
-//# endif
 //# include "lib/score.wgsl"
 //# if not scores
 //#   include "lib/row_parts.wgsl"

@@ -35,6 +35,9 @@
 //## are free. With subgroups a team lies within one subgroup, and no step waits for a barrier; otherwise a team is one
 //## group, which exchanges through workgroup memory. Past the end of the split lanes read its last key, and hide its
 //## score.
+//##
+//## With `has_state` the only query stands at the position in `state` (lib/state.wgsl), and sees all entries up to its
+//## own; with `query_in_log` it is the row of that position in `query`.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
@@ -67,6 +70,8 @@
 //# set query_vec4s = key_segments_each * key_vec4s * LANES
 //# set key_scaled = key_wide and key_row
 //# set value_scaled = value_wide and value_row
+//## Whether what a row sees is more than a run of entries. With a state there is no window, and it sees all of them.
+//# set asks_each_key = masks or has_score_mod or (has_kept and not has_state)
 //## Sums of an invocation, scores that it is left with, and the lanes of a group that hold different scores.
 //# set sum_count = PADDED * KEYS_PER_GROUP
 //# set held = [sum_count // LANES, 1] | max
@@ -118,7 +123,7 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
 //##
 //## The row of the cache where a key lies, the last one of the split for those behind it.
 //# macro cache_row_of(key)
-(first_cache_row + cache_slot(visible_entry(min({{ key }}, end - 1u))))
+(first_cache_row + cache_slot(visible_entry(min({{ key }}, end - 1u)), start))
 //#- endmacro
 //##
 //## Asks for this invocation's segments of the keys of the step that begins at `first`.
@@ -165,7 +170,8 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
     var four = vec4<f32>();
     if (r < ROWS && row < rows && vec4_of_row < D4) {
       let head = kv_head * params.group + row / params.queries;
-      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, row % params.queries));
+      let query_row = {{ "state_position()" if query_in_log else "row % params.queries" }};
+      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, query_row));
       four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
     }
 //# if rotates
@@ -258,7 +264,7 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
 //# call(m) each("m", held, unrolled)
     let held_key = first + own_key + STEP_OF_HELD * {{ m }};
     let product = s[{{ m }}]{{ " * key_factor[" ~ m ~ "]" if key_scaled }};
-//#   if masks or has_score_mod or has_kept
+//#   if asks_each_key
     let masked = score(product, b, own_head, own_query, visible_entry(held_key), position, length);
     let seen = held_key < end;
 //#   else
@@ -438,10 +444,12 @@ fn main(
   // The first invocation of those that hold the weights of this invocation's values.
   let weights_from = {{ "subgroup_lane" if subgroups else "thread_index" }} - thread_index % TEAM + value_group * LANES;
   let rows = params.group * params.queries;
-  let length = i32(params.keys);
+  let keys = cache_length();
+  let start = cache_start();
+  let length = i32(keys);
   let shift = query_shift(length);
   let begin = params.first_key + split * params.split_first;
-  let end = min(begin + params.split_span, params.keys);
+  let end = min(begin + params.split_span, keys);
   let first_cache_row = (b * params.kv_heads + kv_head) * params.capacity;
   var acc: array<vec4<f32>, {{ ROWS * acc_vec4s }}>;
   var k: array<key_segment, {{ KEYS_PER_GROUP * key_segments_each }}>;
@@ -461,7 +469,7 @@ fn main(
   let own_query = own_row % params.queries;
   let own_key = team * STEP + (lane % {{ holders }}u / PADDED) * GROUPS + group;
   let position = i32(own_query) + shift;
-//# if not (masks or has_score_mod or has_kept)
+//# if not asks_each_key
   let lowest = position - params.window_left;
   let highest = min(i32(end) - 1, position + params.window_right);
 //# endif

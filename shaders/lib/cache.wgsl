@@ -1,10 +1,36 @@
 //## Where the entries of a KV cache lie and which positions they are.
 //## Needs: `has_kept` (bool): whether the first params.kept entries stay when the others make room, as
-//## StreamingLLM's sink tokens do (arXiv 2309.17453); the others lie in a ring behind them.
+//## StreamingLLM's sink tokens do (arXiv 2309.17453); the others lie in a ring behind them. And `has_state` (bool):
+//## whether the newest entry is that of the position in a binding `state` (lib/state.wgsl); else params say how many
+//## entries there are.
+//# if has_state
+//# include "lib/state.wgsl"
 
-/// The slot of entry j of the cache, the oldest being entry 0.
-fn cache_slot(j: u32) -> u32 {
-  let slot = params.start + j;
+/// How many entries the cache holds.
+fn cache_length() -> u32 {
+  return min(state_position() + 1u, params.capacity);
+}
+
+/// How far the ring is turned.
+fn cache_start() -> u32 {
+  return (state_position() + 1u - cache_length()) % (params.capacity - params.kept);
+}
+//# else
+
+/// How many entries the cache holds.
+fn cache_length() -> u32 {
+  return params.keys;
+}
+
+/// How far the ring is turned.
+fn cache_start() -> u32 {
+  return params.start;
+}
+//# endif
+
+/// The slot of entry j of the cache, the oldest being entry 0; `start` is cache_start().
+fn cache_slot(j: u32, start: u32) -> u32 {
+  let slot = start + j;
 //# if has_kept
   if (j < params.kept) {
     return j;
@@ -18,8 +44,8 @@ fn cache_slot(j: u32) -> u32 {
 //# endif
 }
 
-/// The entry whose number among the visible ones is e - params.first_key, for e from params.first_key to params.keys:
-/// where a window hides the entries before, the kept ones come first.
+/// The entry whose number among the visible ones is e - params.first_key, for e from params.first_key on: where a window
+/// hides the entries before, the kept ones come first.
 fn visible_entry(e: u32) -> u32 {
 //# if has_kept
   return select(e, e - params.first_key, e < params.first_key + params.kept);

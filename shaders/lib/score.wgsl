@@ -8,6 +8,10 @@
 //## a float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow,
 //## or round scores far from zero differently than another kernel does. lib/exp.wgsl has exp of the difference of two
 //## scores.
+//# if mask_kind not in ("none", "bool")
+//#   from "lib/storage.wgsl" import reader
+{{ reader("mask", mask_kind, False, 1) }}
+//# endif
 //# include "lib/math.wgsl"
 //# if has_score_mod or has_mask_mod or has_prob_mod
 //# include "lib/mods.wgsl"

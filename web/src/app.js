@@ -9,6 +9,7 @@ import { mountDecode } from './panels/decode.js';
 import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
+import { keepText, keptText } from './storage.js';
 import { createModel, openSource } from './store.js';
 import { isDark, themedColormap, toggleTheme, watchTheme } from './theme.js';
 
@@ -157,7 +158,7 @@ class App {
     void this.python.openEditor();
     void this.#edit.openEditor();
     // A sentence from the last visit is computed without a click, as the weights are in the browser's cache.
-    if (this.#input.pending && hadModel()) await this.#input.start();
+    if (this.#input.pending && keptText(HAD_MODEL)) await this.#input.start();
   }
 
   /** Shows again what was shown, on a new device or in a new Python. */
@@ -184,7 +185,7 @@ class App {
   /** @param {(stage: string, loaded: number, total: number) => void} onProgress */
   async #loadModel(onProgress) {
     this.#hasModel = (await this.#runtime.loadModel(onProgress)).loaded;
-    if (this.#hasModel) rememberModel();
+    if (this.#hasModel) keepText(HAD_MODEL, 'yes');
     return this.#hasModel;
   }
 
@@ -220,20 +221,4 @@ function goTo(event) {
   target.tabIndex = -1;
   target.focus({ preventScroll: true });
   target.scrollIntoView();
-}
-
-function rememberModel() {
-  try {
-    localStorage.setItem(HAD_MODEL, 'yes');
-  } catch {
-    // Then the next visit asks again.
-  }
-}
-
-function hadModel() {
-  try {
-    return localStorage.getItem(HAD_MODEL) === 'yes';
-  } catch {
-    return false;
-  }
 }

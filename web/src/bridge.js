@@ -30,11 +30,37 @@ export function createBridge({ fetchAsset, notes }) {
       return new DeviceBridge(device, adapter);
     },
     fetchAsset,
+    /** Like `fetchAsset`, for files that are too large for Python's memory. @type {(...given: Parameters<FetchAsset>) => Promise<Asset>} */
+    openAsset: async (name, progress) => new Asset(await fetchAsset(name, progress)),
     /** @param {string} name */
     loadNote: async (name) => (await notes?.load(name)) ?? '',
     /** @param {string} name @param {string} text */
     saveNote: async (name, text) => notes?.save(name, text),
   };
+}
+
+/** A file of the site. Its bytes stay here until it is closed; Python reads what it wants of them. */
+export class Asset {
+  #bytes;
+
+  /** @param {ArrayBuffer} buffer */
+  constructor(buffer) {
+    this.#bytes = new Uint8Array(buffer);
+  }
+
+  /** Its length in bytes; 0 once it is closed. */
+  get size() {
+    return this.#bytes.length;
+  }
+
+  /** A view of the bytes from `begin` up to `end`. @param {number} begin @param {number} end */
+  read(begin, end) {
+    return this.#bytes.subarray(begin, end);
+  }
+
+  close() {
+    this.#bytes = new Uint8Array(0);
+  }
 }
 
 export class DeviceBridge {
@@ -129,6 +155,14 @@ export class DeviceBridge {
   }
 
   /**
+   * Copies a part of a file, whose bytes do not pass through Python.
+   * @param {number} handle @param {number} offset @param {Asset} asset @param {number} begin @param {number} end
+   */
+  writeAsset(handle, offset, asset, begin, end) {
+    this.#queue.write(this.#buffer(handle), offset, asset.read(begin, end));
+  }
+
+  /**
    * Maps a copy of a part of a buffer; the caller copies `bytes` out and calls `release`.
    * @param {number} handle @param {number} offset @param {number} size
    */
@@ -191,15 +225,18 @@ export class DeviceBridge {
     this.#programs.delete(handle);
   }
 
-  /** @param {number} handle @param {PythonBuffer} params */
-  submitProgram(handle, params) {
-    this.#run(this.#program(handle), params);
+  /**
+   * Submits a program once; its dispatches run `times` times over.
+   * @param {number} handle @param {PythonBuffer} params @param {number} [times]
+   */
+  submitProgram(handle, params, times) {
+    this.#run(this.#program(handle), params, times);
   }
 
-  /** @param {Dispatch[]} dispatches @param {PythonBuffer} params */
-  #run(dispatches, params) {
+  /** @param {Dispatch[]} dispatches @param {PythonBuffer} params @param {number} [times] */
+  #run(dispatches, params, times) {
     this.#writeParams(params);
-    this.#runner.run(dispatches);
+    this.#runner.run(dispatches, { times });
   }
 
   /**

@@ -74,6 +74,8 @@ export const ICONS = {
   sun: 'M8 5.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6M8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7',
 };
 
+let counter = 0;
+
 /**
  * A row of choices of which one holds.
  * @param {string} label
@@ -107,13 +109,6 @@ export function segmented(label, options, chosen, onChange) {
 /** @param {HTMLElement} group @param {string} value */
 export function choose(group, value) {
   for (const input of group.querySelectorAll('input')) input.checked = input.value === value;
-}
-
-let counter = 0;
-
-/** A name for an element of this page. @param {string} stem */
-export function uniqueId(stem) {
-  return `${stem}-${++counter}`;
 }
 
 /**

@@ -1,5 +1,7 @@
 /** Light or dark: on the page the system's choice until the visitor makes another, elsewhere what the host has. */
 
+import { keepText, keptText } from './storage.js';
+
 const KEY = 'py-attn.theme';
 const dark = matchMedia('(prefers-color-scheme: dark)');
 
@@ -10,7 +12,7 @@ export function isDark() {
 
 /** @param {() => void} onChange */
 export function watchTheme(onChange) {
-  const kept = read();
+  const kept = keptText(KEY);
   if (kept) document.documentElement.dataset.theme = kept;
   dark.addEventListener('change', onChange);
 }
@@ -18,19 +20,7 @@ export function watchTheme(onChange) {
 export function toggleTheme() {
   const theme = isDark() ? 'light' : 'dark';
   document.documentElement.dataset.theme = theme;
-  try {
-    localStorage.setItem(KEY, theme);
-  } catch {
-    // Without storage the choice holds for this visit.
-  }
-}
-
-function read() {
-  try {
-    return localStorage.getItem(KEY);
-  } catch {
-    return null;
-  }
+  keepText(KEY, theme);
 }
 
 /** The colour map whose lowest value has the theme's background: dark in a dark theme, light in a light one. @param {string} colormap @param {boolean} inTheDark */

@@ -188,6 +188,8 @@ export interface CacheState {
   ring: boolean;
   capacity: number;
   sinkTokens: number;
+  /** how many tokens more it has room for */
+  room: number;
   bytes: number;
 }
 
@@ -206,9 +208,6 @@ export interface WriteTiming {
   firstToken?: number | null;
   /** tokens a second */
   rate?: number | null;
-  /** microseconds a token by kernel family */
-  gpu: Record<string, number>;
-  clock: 'gpu' | 'wall' | 'none';
 }
 
 /** What a cache does to a text. */

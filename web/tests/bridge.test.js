@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { createBridge } from '../src/bridge.js';
 import { createDevice } from '../src/embed/devices.js';
 
 for (const name of ['GPUBufferUsage', 'GPUShaderStage', 'GPUMapMode']) {
@@ -85,5 +86,27 @@ describe('a device for a Python elsewhere', () => {
   ])('says why there is none in %s', async (_, change, reason) => {
     change();
     expect((await run([describeIt])).get(1)).toContain(reason);
+  });
+});
+
+describe('a file of the site', () => {
+  it('goes to a buffer without a copy, and is given back when it is closed', async () => {
+    const content = Uint8Array.of(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);
+    const bridge = createBridge({ fetchAsset: async () => content.buffer });
+    const file = await bridge.openAsset('weights');
+    expect([file.size, [...file.read(2, 4)]]).toEqual([12, [2, 3]]);
+    const gpu = await bridge.requestDevice();
+    const handle = gpu.createBuffer(16, 'weights');
+    gpu.writeAsset(handle, 8, file, 4, 12);
+    const [buffer, offset, bytes] = device.queue.writeBuffer.mock.calls[0];
+    expect([buffer.label, offset, [...bytes]]).toEqual(['weights', 8, [4, 5, 6, 7, 8, 9, 10, 11]]);
+    expect(bytes.buffer).toBe(content.buffer);
+    file.close();
+    expect([file.size, file.read(0, 4).length]).toEqual([0, 0]);
+  });
+
+  it('reports a download that fails', async () => {
+    const bridge = createBridge({ fetchAsset: async () => Promise.reject(new Error('weights: gone')) });
+    await expect(bridge.openAsset('weights')).rejects.toThrow('weights: gone');
   });
 });

@@ -38,6 +38,13 @@ describe('Runner', () => {
     expect(log).toEqual([['guarded', 'kernel 1'], ...first, ...second, ['end'], ['submit']]);
   });
 
+  it('encodes a program that runs several times in one pass, and submits it once', () => {
+    const { log, runner } = recording();
+    runner.run(runner.decode(words, pipelines), { times: 3 });
+    const once = [...first, ...second];
+    expect(log).toEqual([['guarded', 'kernel 1'], ...once, ...once, ...once, ['end'], ['submit']]);
+  });
+
   it('times every dispatch by itself, or all together', async () => {
     for (const [together, count] of /** @type {const} */ ([[false, 2], [true, 1]])) {
       const { log, runner } = recording();

@@ -19,7 +19,7 @@ import {
 
 const FULL = { cache: "float32", context: 2048, ring: false, sink_tokens: 0 };
 const SHAPE = { layers: 3, heads: 2 };
-const TIMING = { firstToken: 0.12, rate: 1024.4, gpu: {}, clock: /** @type {const} */ ("gpu") };
+const TIMING = { firstToken: 0.12, rate: 1024.4 };
 
 describe("figures of a written text", () => {
   it("are short and say their unit", () => {
@@ -28,17 +28,18 @@ describe("figures of a written text", () => {
     expect([0.1234, 2.5].map(formatSeconds)).toEqual(["123 ms", "2.5 s"]);
   });
   it("leave out what was not measured", () => {
-    const state = { cache: "float16", ring: false, capacity: 2048, sinkTokens: 0, bytes: 23_600_000 };
+    const state = { cache: "float16", ring: false, capacity: 2048, sinkTokens: 0, room: 9, bytes: 23_600_000 };
     /** @type {any} */
     const written = { ...state, from: 0, tokens: [], length: 44, prompt: 10, finished: "", timing: TIMING };
     expect(describeWritten(written)).toBe("10 tokens read, 34 written · 1,024 tokens/s · first token after 120 ms · cache 24 MB");
-    expect(describeWritten({ ...written, timing: { gpu: {}, clock: "none" } })).toBe("10 tokens read, 34 written · cache 24 MB");
+    expect(describeWritten({ ...written, timing: {} })).toBe("10 tokens read, 34 written · cache 24 MB");
   });
   it("name the reason why a text ends", () => {
-    const cache = { cache: "float32", ring: false, capacity: 2048, sinkTokens: 0, bytes: 1 };
+    const cache = { cache: "float32", ring: false, capacity: 2048, sinkTokens: 0, room: 0, bytes: 1 };
     expect(describeEnd("", cache)).toBe("");
     expect(describeEnd("end", cache)).toContain("ended its text");
     expect(describeEnd("context", cache)).toContain("room for 2,048 tokens");
+    expect(describeEnd("context", { ...cache, ring: true })).toContain("up to which its maps are kept");
   });
   it("say what numpy would take, and what works", () => {
     const text = describeEstimate({ seconds: 0.42, bytes: 538_060_032 });

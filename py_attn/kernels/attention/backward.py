@@ -11,7 +11,14 @@ from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import Call, Options, resolve, resolve_like_output, resolve_lse
+from py_attn.kernels.attention.options import (
+    Call,
+    Keywords,
+    Options,
+    resolve,
+    resolve_like_output,
+    resolve_lse,
+)
 from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
 from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.calls import Planned, run_call
@@ -148,21 +155,12 @@ def attention_backward(
         "sinks": sinks,
     }
     results = {"grad_out": grad_out, "out": out, "lse": lse}
-    masking: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "scale": scale,
-        "softcap": softcap,
-        "query_offset": query_offset,
-        "layout": layout,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords = Keywords(causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
 
     def make() -> Planned:
-        return plan_call(resolve(**tensors, **masking, slope=True), **results)
+        return plan_call(resolve(**tensors, **keywords._asdict(), slope=True), **results)
 
-    made = run_call("attention_backward", tensors | results, tuple(masking.values()), make)
+    made = run_call("attention_backward", tensors | results, keywords, make)
     return tuple(made[name] for name in gradients(sinks))
 
 
@@ -242,10 +240,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
             continue
         if options.sequences is not None:
             tile = config.query if side == "query" else config.key
-            info = call.device.info
-            table, launch_table = plan_tile_table(
-                options, call.tensors, info, tile.queries, side, f"{side}_tiles"
-            )
+            table, launch_table = plan_tile_table(call, tile.queries, side, f"{side}_tiles")
             makes.append(table)
             launches.append(launch_table)
         launches.append(_launch_side(call, grad, config, side, outputs))
@@ -282,10 +277,8 @@ def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> La
             **row_parts_params(lse, call.device.info.limits, natural=call.options.natural),
         },
         constants={
-            "grad_dtype": grad.dtype,
-            "grad_packed": grad.packed,
-            "out_dtype": out.dtype,
-            "out_packed": out.packed,
+            **grad.constants(),
+            **out.constants(),
             "dtypes": (grad.dtype, out.dtype),
             **call.options.value_constants(),
             "WORKGROUP": _DELTA_WORKGROUP,
@@ -314,8 +307,7 @@ def _launch_side(
         slots = -(-rows // tile.queries)
     args += [Arg(name, output_type(x.dtype), writes=True) for name, x in outputs.items()]
     constants = options.constants() | {
-        "grad_dtype": grad.dtype,
-        "grad_packed": grad.packed,
+        **grad.constants(),
         "dtypes": options.dtypes(grad.dtype),
         **options.value_constants(),
         "side": side,

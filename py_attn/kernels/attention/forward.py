@@ -13,7 +13,7 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
-from py_attn.kernels.attention.options import Call, Options, resolve
+from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tuning import tuned
 from py_attn.kernels.calls import Planned, run_call
@@ -130,21 +130,12 @@ def attention(
         "kv_lengths": kv_lengths,
         "sinks": sinks,
     }
-    masking: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "scale": scale,
-        "softcap": softcap,
-        "query_offset": query_offset,
-        "layout": layout,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords = Keywords(causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
 
     def make() -> Planned:
-        return plan_call(resolve(**tensors, **masking), variant, return_lse=return_lse)
+        return plan_call(resolve(**tensors, **keywords._asdict()), variant, return_lse=return_lse)
 
-    made = run_call("attention", tensors, (*masking.values(), variant, return_lse), make)
+    made = run_call("attention", tensors, (*keywords, variant, return_lse), make)
     return (made["out"], made["lse"]) if return_lse else made["out"]
 
 
@@ -167,18 +158,18 @@ def plan_call(call: Call, variant: object, *, return_lse: bool) -> Planned:
 
 def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Plan:
     """The plan of attention with this configuration."""
-    options, info, tensors = call.options, call.device.info, call.tensors
-    p = options.problem
+    options, p = call.options, call.options.problem
     makes = [options.result("out", options.out_shape, options.query.dtype)]
     lse = None
     if return_lse:
-        lse = new_lse("lse", options.lse_shape, info.limits, natural=options.natural)
+        limits = call.device.info.limits
+        lse = new_lse("lse", options.lse_shape, limits, natural=options.natural)
         makes.append(lse)
     if 0 in options.out_shape:
         return Plan(tuple(makes), ())
     launches = []
     if options.sequences is not None:
-        table, launch_table = plan_tile_table(options, tensors, info, config.tile_rows, "query", "tiles")
+        table, launch_table = plan_tile_table(call, config.tile_rows, "query", "tiles")
         makes.append(table)
         launches.append(launch_table)
     tiles = query_tiles(options, config.tile_rows)
@@ -186,7 +177,7 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     launches.append(_launch(call, config, tiles, lse))
     if config.tail_split:
         makes.append(new_partials(config.tail_split, config.tile_rows, p.value_head_dim))
-        launches.append(plan_join(options, tensors, info, config.tail_split, config.tile_rows, tiles, lse))
+        launches.append(plan_join(call, config.tail_split, config.tile_rows, tiles, lse))
     return Plan(tuple(makes), tuple(launches), main)
 
 

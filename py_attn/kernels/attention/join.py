@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import Options
+from py_attn.kernels.attention.options import Call
 from py_attn.kernels.attention.tiles import TailSplit
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane
 from py_attn.kernels.operands import in_vec4s, output_type, pad4
@@ -57,17 +54,10 @@ def new_partials(tail: TailSplit, tile_rows: int, dim: int) -> NewTensor:
     return NewTensor("partials", (tail.tiles * tail.splits * tile_rows, pad4(dim) + 4))
 
 
-def plan_join(
-    options: Options,
-    tensors: Mapping[str, Tensor],
-    info: AdapterInfo,
-    tail: TailSplit,
-    tile_rows: int,
-    tiles: int,
-    lse: NewTensor | None,
-) -> Launch:
+def plan_join(call: Call, tail: TailSplit, tile_rows: int, tiles: int, lse: NewTensor | None) -> Launch:
     """Plan the second launch; a head has ``tiles`` tiles of ``tile_rows`` rows."""
-    p, dtype, sinks_dtype = options.problem, options.query.dtype, options.sinks_dtype
+    options, p = call.options, call.options.problem
+    dtype, sinks_dtype = options.query.dtype, options.sinks_dtype
     dim4 = in_vec4s(p.value_head_dim)
     args = [partials_arg(writes=False), *sink_args(sinks_dtype), Arg("out", output_type(dtype), writes=True)]
     if lse:
@@ -75,8 +65,8 @@ def plan_join(
     return launch(
         _JOIN,
         args,
-        tensors,
-        info.limits,
+        call.tensors,
+        call.device.info.limits,
         variant=dtype,
         workgroups=-(-tail.tiles * tile_rows * dim4 // _WORKGROUP),
         params={

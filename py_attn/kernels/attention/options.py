@@ -110,8 +110,7 @@ class Options:
         """Template variables that every kernel with scores needs."""
         found: dict[str, Any] = {}
         for x in self.operands():
-            found[f"{x.name}_dtype"] = x.dtype
-            found[f"{x.name}_packed"] = x.packed
+            found |= x.constants()
         found["dtypes"] = self.dtypes()
         found["softcap"] = bool(self.problem.masking.softcap)
         found["mask_kind"] = self.mask_kind
@@ -160,6 +159,19 @@ class Options:
         lying = new_operand("result", self.result("result", shape, "float32"))
         first, second, third, fourth = lying.strides
         return (first, third, second, fourth) if self.swapped else (first, second, third, fourth)
+
+
+class Keywords(NamedTuple):
+    """The keywords of a call as they were given, in the order in which its plan key holds them."""
+
+    causal: object
+    window: object
+    scale: object
+    softcap: object
+    query_offset: object
+    layout: object
+    score_mod: object
+    mask_mod: object
 
 
 class Call(NamedTuple):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import as_tensor
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import Call, Options
+from py_attn.kernels.attention.options import Call
 
 #: How a kernel declares the table of :func:`plan_tile_table`, which lib/sequences.wgsl reads.
 TILES = Arg("tiles", "vec4<u32>")
@@ -95,9 +93,7 @@ def tile_slots(total: int, sequences: int, tile_rows: int) -> int:
     return total // tile_rows + sequences
 
 
-def plan_tile_table(
-    options: Options, tensors: Mapping[str, Tensor], info: AdapterInfo, tile_rows: int, side: str, name: str
-) -> tuple[NewTensor, Launch]:
+def plan_tile_table(call: Call, tile_rows: int, side: str, name: str) -> tuple[NewTensor, Launch]:
     """The table of packed tiles, uint32 [slots, 2, 4], and the launch that fills it; see varlen_tiles.wgsl.
 
     Parameters
@@ -109,9 +105,9 @@ def plan_tile_table(
     name : str
         Of the table among the plan's tensors.
     """
-    p = options.problem
-    assert options.sequences is not None
-    slots = tile_slots(p.queries if side == "query" else p.keys, options.sequences, tile_rows)
+    p, sequences, tensors = call.options.problem, call.options.sequences, call.tensors
+    assert sequences is not None
+    slots = tile_slots(p.queries if side == "query" else p.keys, sequences, tile_rows)
     table = launch(
         _TABLE,
         [
@@ -120,11 +116,11 @@ def plan_tile_table(
             Arg("tiles", TILES.type, writes=True, tensor=name),
         ],
         tensors,
-        info.limits,
+        call.device.info.limits,
         variant="table",
         workgroups=-(-slots // _WORKGROUP),
         params={
-            "sequences": options.sequences,
+            "sequences": sequences,
             "queries": p.queries,
             "keys": p.keys,
             "tile_rows": tile_rows,

@@ -11,7 +11,7 @@ from py_attn.arguments import Window
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention import backward, forward
 from py_attn.kernels.attention.config import Config, Variant
-from py_attn.kernels.attention.options import Call, resolve
+from py_attn.kernels.attention.options import Call, Keywords, resolve
 from py_attn.kernels.attention.packing import pack
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import shape_of
@@ -68,19 +68,12 @@ def varlen_attention(
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
     }
-    masking: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "scale": scale,
-        "softcap": softcap,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        return forward.plan_call(_resolve(**tensors, **masking), variant, return_lse=return_lse)
+        return forward.plan_call(_resolve(**tensors, **keywords._asdict()), variant, return_lse=return_lse)
 
-    made = run_call("varlen_attention", tensors, (*masking.values(), variant, return_lse), make)
+    made = run_call("varlen_attention", tensors, (*keywords, variant, return_lse), make)
     return (made["out"][0], made["lse"][0]) if return_lse else made["out"][0]
 
 
@@ -132,27 +125,20 @@ def varlen_attention_backward(
         "cu_seqlens_k": cu_seqlens_k,
     }
     results = {"grad_out": grad_out, "out": out, "lse": lse}
-    masking: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "scale": scale,
-        "softcap": softcap,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        call = _resolve(**tensors, **masking, slope=True)
+        call = _resolve(**tensors, **keywords._asdict(), slope=True)
         given = {name: _lead(name, x, 2 if name == "lse" else 3) for name, x in results.items()}
         return backward.plan_call(call, **given)
 
-    made = run_call("varlen_attention_backward", tensors | results, tuple(masking.values()), make)
+    made = run_call("varlen_attention_backward", tensors | results, keywords, make)
     return tuple(made[name] if name == "d_sinks" else made[name][0] for name in backward.gradients(sinks))
 
 
 def _resolve(query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any) -> Call:
     given = (("query", query), ("key", key), ("value", value))
-    call = resolve(*(_lead(name, x, 3) for name, x in given), layout="BSHD", **keywords)
+    call = resolve(*(_lead(name, x, 3) for name, x in given), **keywords)
     return pack(call, cu_seqlens_q, cu_seqlens_k)
 
 

@@ -15,7 +15,7 @@ from py_attn.arguments import Layout, Window, check_int, check_positive, check_r
 from py_attn.gpu.kernel import Arg, Constant, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.options import Call, resolve, resolve_like_output, resolve_lse
+from py_attn.kernels.attention.options import Call, Keywords, resolve, resolve_like_output, resolve_lse
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
@@ -164,16 +164,7 @@ def attention_weights(
         "mask": mask,
         "kv_lengths": kv_lengths,
     }
-    masking: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "scale": scale,
-        "softcap": softcap,
-        "query_offset": query_offset,
-        "layout": layout,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords = Keywords(causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
     picked = (rows, columns, heads, size, pool, colormap, color_scale, color_max)
 
     def make() -> Planned:
@@ -181,7 +172,7 @@ def attention_weights(
             raise ValueError("grad_out: expected value with it, and value only with it")
         if grad_out is not None and colormap is not None:
             raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
-        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **masking)
+        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **keywords._asdict())
         picture = _check_picture(call, *picked)
         grad = None
         if grad_out is not None:
@@ -190,7 +181,7 @@ def attention_weights(
         call = call.with_({}, {"lse": resolve_lse(lse, call)})
         return Planned(call.device, _plan(call, picture, grad), call.tensors)
 
-    return run_call("attention_weights", tensors, (*masking.values(), *picked), make)["result"]
+    return run_call("attention_weights", tensors, (*keywords, *picked), make)["result"]
 
 
 def attention_scores(
@@ -224,19 +215,8 @@ def attention_scores(
     Tensor
         [B, Hq, Sq, columns] float32.
     """
-    call = resolve(
-        query,
-        key,
-        None,
-        mask=mask,
-        causal=causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        kv_lengths=kv_lengths,
-        query_offset=query_offset,
-        layout=layout,
-    )
+    keywords = Keywords(causal, window, scale, softcap, query_offset, layout, None, None)
+    call = resolve(query, key, None, mask=mask, kv_lengths=kv_lengths, **keywords._asdict())
     if lse is not None:
         call = call.with_({}, {"lse": resolve_lse(lse, call)})
     p = call.options.problem
@@ -270,8 +250,7 @@ def _launch(call: Call, picture: _Picture, grad: Operand | None) -> Launch:
     constants = options.constants() | {"pool": picture.pool, "color_scale": picture.color_scale}
     if grad:
         args.append(Arg(grad.name, grad.arg.type, tensor="grad_out"))
-        constants |= {"grad_dtype": grad.dtype, "grad_packed": grad.packed}
-        constants |= {"dtypes": options.dtypes(grad.dtype), **options.value_constants()}
+        constants |= grad.constants() | options.value_constants() | {"dtypes": options.dtypes(grad.dtype)}
     if lse is not None:
         args.append(Arg("lse", "f32"))
     if colored:

@@ -8,7 +8,7 @@ from typing import Any
 from py_attn.arguments import Window
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
-from py_attn.kernels.decode.cache import KVCache
+from py_attn.kernels.decode.cache import KVCache, check_cache
 from py_attn.kernels.decode.config import configure
 from py_attn.kernels.decode.options import resolve
 from py_attn.kernels.decode.plan import plan_attention, plan_partials
@@ -129,7 +129,5 @@ def _tensors(query: Any, cache: object, sinks: Any = None) -> dict[str, Any]:
     TypeError, ValueError
         When ``cache`` is none, or was destroyed.
     """
-    if not isinstance(cache, KVCache):
-        raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
-    cache.keys.storage("cache")
-    return {"query": query, "cache keys": cache.keys, "cache values": cache.values, "sinks": sinks}
+    checked = check_cache(cache)
+    return {"query": query, "cache keys": checked.keys, "cache values": checked.values, "sinks": sinks}

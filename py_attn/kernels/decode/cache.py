@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from py_attn.arguments import check_head_dim, check_int, check_positive
@@ -86,7 +87,7 @@ class KVCache:
         )
         check_head_dim("head_dim", self.head_dim)
         check_head_dim("value_head_dim", self.value_head_dim)
-        self.dtype = _check_dtypes(dtype)
+        self.dtype = check_dtypes(dtype)
         self.sink_tokens = check_int("sink_tokens", sink_tokens)
         if not 0 <= self.sink_tokens < self.capacity:
             raise ValueError(
@@ -123,16 +124,15 @@ class KVCache:
         return (self.total - self.length) % (self.capacity - self.sink_tokens)
 
     @property
+    def storage_description(self) -> tuple[Any, ...]:
+        """What of :attr:`description` never changes."""
+        sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
+        return (*sizes, *self.dtype, bool(self.key_format and self.key_format.qjl), self.sink_tokens)
+
+    @property
     def description(self) -> tuple[Any, ...]:
         """All that the plan of a decode depends on: plain values, no contents."""
-        sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
-        return (
-            *sizes,
-            *self.dtype,
-            bool(self.key_format and self.key_format.qjl),
-            self.sink_tokens,
-            self.total,
-        )
+        return (*self.storage_description, self.total)
 
     @property
     def nbytes(self) -> int:
@@ -156,35 +156,49 @@ class KVCache:
             For another batch, head count, head dim or dtype, tensors of another device, or an array with
             NaN or infinities that would be quantised.
         """
+        count = self.check_new(key, value)
+        given = {name: float_tensor(name, x, self.device) for name, x in (("key", key), ("value", value))}
+        for name, storage in (("key", self.keys), ("value", self.values)):
+            for begin, end in self._staying(count):
+                whole = (begin, end) == (0, count)
+                tensors = {name: given[name] if whole else given[name][:, :, begin:end], "cache": storage}
+                launched = self.launch_write(name, tensors, "cache", self._slot(self.total + begin))
+                self.device.run(Plan((), (launched,)), tensors)
+        self.total += count
+
+    def check_new(self, key: object, value: object) -> int:
+        """The number of positions in ``key`` and ``value``, checked as by :meth:`append`."""
         self.keys.storage("cache")
         count = self._check_shape("key", key, self.head_dim)
         if self._check_shape("value", value, self.value_head_dim) != count:
             raise ValueError(
                 f"value: expected the key's {count} positions, got {list(shape_of('value', value))}"
             )
-        given = (("key", key, self.keys, self.key_format), ("value", value, self.values, self.value_format))
-        for name, x, _, form in given:
+        for name, x, form in (("key", key, self.key_format), ("value", value, self.value_format)):
             if form:
                 turboquant.check_finite(name, x)
-        tensors = [float_tensor(name, x, self.device) for name, x, _, _ in given]
-        for tensor, (name, _, storage, form) in zip(tensors, given, strict=True):
-            for begin, end in self._staying(count):
-                whole = (begin, end) == (0, count)
-                rows = tensor if whole else tensor[:, :, begin:end]
-                slot = self._slot(self.total + begin)
-                self._write(name, rows, storage, form, slot)
-        self.total += count
+        return count
 
-    def _write(
-        self, name: str, rows: Tensor, storage: Tensor, form: turboquant.Format | None, slot: int
-    ) -> None:
-        """Record writing ``rows`` [B, Hkv, S, D] to the slots from ``slot`` on."""
+    def launch_write(
+        self, name: str, tensors: Mapping[str, Tensor], target: str, first_slot: int = 0
+    ) -> Launch:
+        """Plan writing new keys or values to the slots from ``first_slot`` on.
+
+        Parameters
+        ----------
+        name : str
+            "key" or "value", the rows [B, Hkv, S, D] in ``tensors``.
+        tensors : mapping
+            With a tensor "state" among them, the rows go to the slots of the positions from the state's on
+            instead.
+        target : str
+            The name of this cache's keys or values.
+        """
         kept = self.sink_tokens
+        form, storage = (self.key_format, self.keys) if name == "key" else (self.value_format, self.values)
         if form:
-            launched = turboquant.launch_quantize(name, rows, form, "cache", self.capacity, slot, kept)
-        else:
-            launched = _launch_append(name, rows, storage, slot, kept)
-        self.device.run(Plan((), (launched,)), {name: rows, "cache": storage})
+            return turboquant.launch_quantize(name, tensors, form, target, self.capacity, first_slot, kept)
+        return _launch_append(name, tensors, storage, target, first_slot, kept)
 
     def _staying(self, count: int) -> list[tuple[int, int]]:
         """Which of ``count`` new rows are held afterwards: the sink tokens among them, and the newest."""
@@ -196,6 +210,25 @@ class KVCache:
     def _slot(self, position: int) -> int:
         first = self.sink_tokens
         return position if position < first else first + (position - first) % (self.capacity - first)
+
+    def set_total(self, total: int) -> None:
+        """Say how many positions were appended in all, where recorded steps did it.
+
+        :func:`py_attn.kernels.decode.step.append_step` appends at a position that only the GPU knows, and
+        leaves ``total`` as it is. Once the steps are submitted, this makes the appended positions known here,
+        so that :meth:`append` goes on behind them and ``decode_attention`` sees them. A smaller number than
+        before takes the newest positions back. Entries that these have overwritten, which only happens beyond
+        the capacity, do not come back.
+
+        Raises
+        ------
+        ValueError, TypeError
+            When ``total`` is no integer of at least 0.
+        """
+        count = check_int("total", total)
+        if count < 0:
+            raise ValueError(f"total: expected at least 0, got {count}")
+        self.total = count
 
     def clear(self) -> None:
         """Forget all positions; the memory stays."""
@@ -216,13 +249,29 @@ class KVCache:
         return shape[2]
 
 
-def _launch_append(name: str, rows: Tensor, cache: Tensor, first_slot: int, kept: int) -> Launch:
-    dim = cache.shape[3]
+def check_cache(cache: object) -> KVCache:
+    """Return ``cache`` if it is one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When it is none, or was destroyed.
+    """
+    if not isinstance(cache, KVCache):
+        raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
+    cache.keys.storage("cache")
+    return cache
+
+
+def _launch_append(
+    name: str, tensors: Mapping[str, Tensor], cache: Tensor, target: str, first_slot: int, kept: int
+) -> Launch:
+    rows, dim = tensors[name], cache.shape[3]
     return launch_rows(
         _APPEND,
         operand("source", rows),
-        Arg("cache", output_type(cache.dtype), writes=True),
-        {name: rows},
+        Arg("cache", output_type(cache.dtype), writes=True, tensor=target),
+        tensors,
         rows.device.info.limits,
         name=name,
         variant=f"{rows.dtype}-{cache.dtype}",
@@ -249,7 +298,7 @@ def _format(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
     return None
 
 
-def _check_dtypes(dtype: object) -> tuple[str, str]:
+def check_dtypes(dtype: object) -> tuple[str, str]:
     pair = dtype if isinstance(dtype, (tuple, list)) else (dtype, dtype)
     if len(pair) != 2:
         raise ValueError(f"dtype: expected one dtype or a pair for keys and values, got {dtype!r}")

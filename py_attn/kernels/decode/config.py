@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.decode.options import MAX_SPLITS, Call
-from py_attn.kernels.operands import pad4
+from py_attn.kernels.operands import pad4, power_of_two
 from py_attn.kernels.quantization import turboquant
 
 _WORKGROUP = 128
@@ -20,6 +20,7 @@ _LARGE_WORKGROUP = 256
 _LARGE_REGISTERS = 116
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
+_SOFTWARE_WORKGROUP = 16
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
 _SMALL_WORKGROUP = 64
 _SMALL_TEAM = 8
@@ -82,6 +83,14 @@ def split_range(keys: int, splits: int, block: int, *, in_runs: bool) -> SplitRa
     if in_runs or splits * block > keys:
         run = -(-keys // splits)
         return SplitRange(run, run, block)
+    return blocks_in_turn(keys, splits, block)
+
+
+def blocks_in_turn(keys: int, splits: int, block: int) -> SplitRange:
+    """Give each split every ``splits``-th block.
+
+    That is right for fewer keys too: some splits are then empty.
+    """
     return SplitRange(block, keys, block * splits)
 
 
@@ -133,11 +142,6 @@ class WorkgroupShape:
             "MERGED": self.merged,
             "subgroups": self.subgroups,
         }
-
-
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is not less than ``n``."""
-    return 1 << (n - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,10 @@ def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: Ad
     workgroup = _WORKGROUP if subgroups else _SMALL_WORKGROUP
     keys_per_group = _KEYS_PER_GROUP_WIDE if keys.wide and values.wide else _KEYS_PER_GROUP
     if info.software:
-        # A software adapter compiles longer for more workgroup memory.
+        # A software adapter compiles longer for more workgroup memory, and each barrier costs it a switch of
+        # every invocation of the workgroup.
+        if subgroups:
+            workgroup = max(_SOFTWARE_WORKGROUP, team)
         return WorkgroupShape(
             team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, merged=1
         )
@@ -248,7 +255,11 @@ class Config:
 
 
 def configure(call: Call, *, in_runs: bool = False) -> Config:
-    """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys."""
+    """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys.
+
+    With a state it serves every length of the cache: there are as many splits as were asked for, however few
+    keys there are, and they take blocks in turn.
+    """
     cache, p, info = call.cache, call.problem, call.device.info
     width = cache.key_format.width if cache.key_format else cache.head_dim
     keys = row_loads(cache.dtype[0], cache.key_format, pad4(width))
@@ -257,13 +268,18 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     row_tiles = -(-call.rows // shape.rows)
     workgroups = max(1, p.batch * p.kv_heads * row_tiles)
     count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
-    count = max(1, min(count, call.visible_keys))
+    if not call.has_state:
+        count = max(1, min(count, call.visible_keys))
     return Config(
         shape=shape,
         keys=keys,
         values=values,
         splits=count,
-        split_range=split_range(call.visible_keys, count, shape.block, in_runs=in_runs),
+        split_range=(
+            blocks_in_turn(call.visible_keys, count, shape.block)
+            if call.has_state
+            else split_range(call.visible_keys, count, shape.block, in_runs=in_runs)
+        ),
         row_tiles=row_tiles,
         rotates=turboquant.rotates_in_subgroup(cache.key_format, info),
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from py_attn.arguments import Problem, check_int
@@ -15,6 +16,7 @@ from py_attn.kernels.mods import Mods, trace_mods
 from py_attn.kernels.operands import Operand, operand
 from py_attn.kernels.scores import masking_params
 from py_attn.kernels.sinks import check_sinks
+from py_attn.kernels.steps import check_state
 
 MAX_SPLITS = 1024
 
@@ -28,7 +30,7 @@ class Call(NamedTuple):
     problem : Problem
         Sizes and masking.
     query : Operand
-        As it was given.
+        As it was given; with a state [B, Hq, 1, D] with the strides of the log that it is a row of.
     mods : Mods
     tensors : mapping
         The call's tensors by name, all on the device.
@@ -58,9 +60,14 @@ class Call(NamedTuple):
         return None if sinks is None else sinks.dtype
 
     @property
+    def has_state(self) -> bool:
+        """Whether the query's position, and so the cache's length, is read from a state on the GPU."""
+        return "state" in self.tensors
+
+    @property
     def visible_keys(self) -> int:
-        """Entries from ``first_key`` on."""
-        return self.cache.length - self.first_key
+        """Entries from ``first_key`` on; with a state the most that there can be."""
+        return self.problem.keys - self.first_key
 
     @property
     def rows(self) -> int:
@@ -72,6 +79,17 @@ class Call(NamedTuple):
         """[B, Hq, S, Dv]."""
         p = self.problem
         return p.batch, p.heads, p.queries, p.value_head_dim
+
+    def position_params(self) -> dict[str, int]:
+        """How far the ring is turned and which positions its entries are; 0 where kernels read a state."""
+        cache = self.cache
+        if self.has_state:
+            return {"start": 0, "dropped": 0, "query_position": 0}
+        return {
+            "start": cache.start,
+            "dropped": cache.total - cache.length,
+            "query_position": cache.total - self.problem.queries,
+        }
 
     def score_params(self) -> dict[str, Any]:
         """Values of ``SCORE_PARAMS``, without the query's strides; there are no mask and no lengths."""
@@ -87,6 +105,39 @@ class Call(NamedTuple):
             "keys": p.keys,
             **masking_params(p.masking, natural=self.mods.has_score_mod),
         }
+
+
+def resolve_step(tensors: Mapping[str, Any], cache: KVCache, *, splits: object) -> Call:
+    """As :func:`resolve`, for the row of the state's position in "query" [B, Hq, history, D].
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the argument, what was given and what was expected.
+    """
+    check_state(tensors["state"])
+    shape = shape_of("query", tensors["query"])
+    if len(shape) != 4 or shape[2] < 1:
+        raise ValueError(f"query: expected [B, Hq, history >= 1, D], got {list(shape)}")
+    kv_shape = (cache.batch, cache.kv_heads, cache.capacity)
+    problem = resolve_problem(
+        (*shape[:2], 1, shape[3]),
+        (*kv_shape, cache.head_dim),
+        (*kv_shape, cache.value_head_dim),
+        causal=True,
+    )
+    given_splits = _check_splits(splits)
+    log = float_tensor("query", tensors["query"], cache.device)
+    row = replace(operand("query", log), shape=(*shape[:2], 1, shape[3]))
+    return Call(cache, problem, row, Mods(), {**tensors, "query": log}, 0, given_splits)
+
+
+def _check_splits(splits: object) -> int | None:
+    """The number of splits, None for "auto"."""
+    given = None if splits == "auto" else check_int("splits", splits)
+    if given is not None and not 1 <= given <= MAX_SPLITS:
+        raise ValueError(f'splits: expected "auto" or a number from 1 to {MAX_SPLITS}, got {given}')
+    return given
 
 
 def resolve(
@@ -120,9 +171,7 @@ def resolve(
     )
     if cache.length == 0:
         raise ValueError("cache: it is empty; append keys and values first")
-    given_splits = None if splits == "auto" else check_int("splits", splits)
-    if given_splits is not None and not 1 <= given_splits <= MAX_SPLITS:
-        raise ValueError(f'splits: expected "auto" or a number from 1 to {MAX_SPLITS}, got {given_splits}')
+    given_splits = _check_splits(splits)
     check_sinks(tensors["sinks"], problem.heads)
     mods, captured = trace_mods(score_mod, mask_mod, device)
     ready = {**tensors, **captured, "query": float_tensor("query", tensors["query"], device)}

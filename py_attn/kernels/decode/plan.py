@@ -9,14 +9,15 @@ from typing import Any
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
-from py_attn.kernels.decode.config import Config, RowLoads, power_of_two
+from py_attn.kernels.decode.config import Config, RowLoads
 from py_attn.kernels.decode.options import Call
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
-from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows
+from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows, power_of_two
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
+from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
 
 _SPLIT = Kernel(
     "decode_split",
@@ -38,6 +39,7 @@ _SPLIT = Kernel(
         **MOD_PARAMS,
         **SINK_PARAMS,
         **LSE_PARAMS,
+        **STATE_PARAMS,
     ),
 )
 _REDUCE = Kernel(
@@ -75,9 +77,9 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
         if config.splits == 1:
             launches.append(_launch_splits(call, config, query, result, lse, with_sinks=True))
         else:
-            partial_out = _new_partial_out(call, config)
-            makes += [partial_out, NewTensor("partial_rows", (*shape[:3], config.splits, 2))]
-            launches.append(_launch_splits(call, config, query, partial_out, None, is_partial=True))
+            partials = _new_partials(call, config)
+            makes += partials
+            launches.append(_launch_splits(call, config, query, partials[0], None, is_partial=True))
             launches.append(_launch_reduce(call, config, result, lse))
     if comes_rotated:
         _rotate_back(call, result, "out", dtype, makes, launches)
@@ -102,6 +104,26 @@ def plan_partials(call: Call, config: Config) -> Plan:
     if rotated:
         _rotate_back(call, partial_out, "partial_out", "float32", makes, launches)
     return Plan(tuple(makes), tuple(launches), main)
+
+
+def plan_step_partials(call: Call, config: Config) -> Plan:
+    """The plan that makes ``partial_out`` and ``partial_rows``, which another kernel combines.
+
+    Values are floats, so that no sum has to be rotated back.
+    """
+    makes: list[NewTensor] = []
+    launches: list[Launch] = []
+    query = _rotated_query(call, config, makes, launches)
+    partials = _new_partials(call, config)
+    makes += partials
+    launches.append(_launch_splits(call, config, query, partials[0], None, is_partial=True))
+    return Plan(tuple(makes), tuple(launches), main=len(launches) - 1)
+
+
+def _new_partials(call: Call, config: Config) -> list[NewTensor]:
+    """The output of each split, and its row_max and row_sum."""
+    rows = NewTensor("partial_rows", (*call.out_shape[:3], config.splits, 2))
+    return [_new_partial_out(call, config), rows]
 
 
 def _new_partial_out(call: Call, config: Config) -> NewTensor:
@@ -174,6 +196,7 @@ def _launch_splits(
     sinks = call.sinks_dtype if with_sinks else None
     args = [
         Arg("query", query_operand.arg.type, tensor=name),
+        *([READS_STATE] if call.has_state else []),
         Arg("key", _row_type(cache.dtype[0], cache.key_format, config.keys), tensor="cache keys"),
         Arg("value", _row_type(cache.dtype[1], cache.value_format, config.values), tensor="cache values"),
         *call.mods.args(),
@@ -201,16 +224,21 @@ def _launch_splits(
             "splits": config.splits,
             **config.split_range._asdict(),
             "first_key": call.first_key,
-            "start": cache.start,
             "capacity": cache.capacity,
             "kept": cache.sink_tokens,
-            "dropped": cache.total - cache.length,
-            "query_position": cache.total - p.queries,
+            **call.position_params(),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
             "lse_plane": lse_plane(lse),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
-        | {"subgroup_ids": subgroup_ids, "return_lse": lse is not None, "is_partial": is_partial},
+        | {
+            "subgroup_ids": subgroup_ids,
+            "return_lse": lse is not None,
+            "is_partial": is_partial,
+            "has_state": call.has_state,
+            # A query that an earlier launch rotated is no row of the log any more.
+            "query_in_log": call.has_state and name == "query",
+        },
         enable=("subgroups",) if config.shape.subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )

@@ -114,18 +114,26 @@ class CodeRow(NamedTuple):
 
 
 def launch_quantize(
-    name: str, tensor: Tensor, form: Format, target: str, capacity: int, first_slot: int = 0, kept: int = 0
+    name: str,
+    tensors: Mapping[str, Tensor],
+    form: Format,
+    target: str,
+    capacity: int,
+    first_slot: int = 0,
+    kept: int = 0,
 ) -> Launch:
-    """Plan writing the codes of ``tensor`` [B, H, S, D], called ``name``, into slots of ``target``.
+    """Plan writing the codes of the tensor ``name`` [B, H, S, D] into slots of ``target``.
 
-    The target is uint32 [B, H, capacity, words].
+    The target is uint32 [B, H, capacity, words]. With a tensor "state" the first slot is that of the state's
+    position.
     """
+    tensor = tensors[name]
     book = codebook(form.code_bits, form.dim)
     return launch_rows(
         _QUANTIZE,
         operand("source", tensor),
         Arg("cache", "u32", writes=True, tensor=target),
-        {name: tensor},
+        tensors,
         tensor.device.info.limits,
         name=name,
         variant=f"{form.bits}-bit{' qjl' if form.qjl else ''}",
@@ -168,6 +176,8 @@ def launch_rotation(
     direction : str
         "forth" for a query, so that its inner products with codes can be taken; "back" for a sum of rotated
         rows; "dequantize" for codes.
+    tensors : mapping
+        With a tensor "state" among them, the rows are those of a log from the state's position on.
     """
     from_codes = direction == "dequantize"
     return launch_rows(

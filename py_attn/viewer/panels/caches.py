@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,7 @@ from py_attn.viewer.methods import method
 from py_attn.viewer.panels.kernel import read_timer, spread
 from py_attn.viewer.sources.mods import Mods
 from py_attn.viewer.sources.source import Array
-
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Viewer
+from py_attn.viewer.viewer import Viewer
 
 DTYPES = ("float32", "float16", "turboquant4", "turboquant3", "turboquant2")
 REPEATS = 3

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py_attn.viewer.engines.engine import Window
 from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.methods import method
-from py_attn.viewer.sources.mods import compile_mods, explain
-from py_attn.viewer.sources.source import Layer, Masking, Source
-
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Viewer
+from py_attn.viewer.sources.mods import explain
+from py_attn.viewer.sources.source import Layer, Masking
+from py_attn.viewer.viewer import Viewer
 
 
 @method()
@@ -28,7 +25,7 @@ async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
     """
     before, chosen = viewer.layer(layer)
     try:
-        source = edited(viewer, before, text)
+        source = viewer.edited(before, text)
         kernel = await _try_out(viewer, chosen, source.masking)
     except Exception as error:
         return _answer(viewer, explain(error))
@@ -37,25 +34,6 @@ async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
         return await edit(viewer, text, min(layer, len(viewer.layer(0)[0].layers) - 1))
     viewer.source, viewer.edit_text = source, text
     return _answer(viewer, None, kernel)
-
-
-def edited(viewer: Viewer, source: Source, text: str) -> Source:
-    """The source with the functions that ``text`` defines.
-
-    Raises
-    ------
-    ModError
-        With the line of the text that is to blame, where one is.
-    """
-    given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
-    mods = compile_mods(text, viewer.device, limit_seconds=viewer.limit_seconds, **given) if text else None
-    return replace(source, masking=replace(source.masking, mods=mods))
-
-
-def names(source: Source | None) -> list[str]:
-    """Which of the two functions apply to a source."""
-    mods = source.masking.mods if source else None
-    return list(mods.functions) if mods else []
 
 
 async def _try_out(viewer: Viewer, layer: Layer, masking: Masking) -> str:
@@ -73,7 +51,7 @@ def _answer(viewer: Viewer, error: dict[str, Any] | None, kernel: str = "") -> d
     mods = viewer.source.masking.mods
     return {
         "error": error,
-        "edited": names(viewer.source),
+        "edited": viewer.source.edited,
         "wgsl": mods.wgsl if mods else "",
         "kernel": kernel,
     }

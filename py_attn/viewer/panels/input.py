@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py_attn import models
 from py_attn.models.sample import load_sample
 from py_attn.models.trace import Trace
 from py_attn.viewer.methods import method
 from py_attn.viewer.sources.source import Layer, Source
-
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Progress, Viewer
+from py_attn.viewer.viewer import Progress, Viewer
 
 
 @method(early=True)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import py_attn as pa
 from py_attn.gpu.tensor import Tensor
 from py_attn.gpu.timing import DispatchTiming, Timer
+from py_attn.kernels.attention.config import VARIANTS
 from py_attn.viewer.methods import method
 from py_attn.viewer.panels.accuracy import compare, errors, rows_of, sampled_rows
 from py_attn.viewer.panels.operations import OPERATIONS, first_positions
 from py_attn.viewer.sources.source import Array, Layer, Masking
+from py_attn.viewer.viewer import Progress, Viewer
 
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Progress, Viewer
-
-VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
 PARTS = ("upload", "compile", "dispatch", "readback")
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from py_attn import colormaps
 from py_attn.viewer.engines.engine import Show, Style, Window, row_step
 from py_attn.viewer.methods import method
-
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Viewer
+from py_attn.viewer.viewer import Viewer
 
 #: Exact weights given out at once: a file of 10 MB as text.
 MAX_WEIGHTS = 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +11,17 @@ import py_attn as pa
 from py_attn.kernels.attention.config import device_variants
 from py_attn.viewer.methods import method
 from py_attn.viewer.panels.operations import OPERATIONS
-
-if TYPE_CHECKING:
-    from py_attn.viewer.viewer import Viewer
+from py_attn.viewer.viewer import Viewer
 
 
 @method(early=True, notebook=True)
 async def connect(viewer: Viewer) -> dict[str, Any]:
-    """Request a GPU; see :meth:`py_attn.viewer.Viewer.connect`."""
-    return await viewer.connect()
+    """Request a GPU, and use numpy if there is none; returns :func:`describe`'s answer."""
+    try:
+        await viewer.use_gpu()
+    except pa.WebGPUUnavailableError as error:
+        return describe(None, str(error))
+    return describe(viewer.device)
 
 
 def describe(device: pa.Device | None, reason: str = "") -> dict[str, Any]:

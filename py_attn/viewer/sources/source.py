@@ -151,6 +151,12 @@ class Source:
     def head_dim(self) -> int:
         return int(self.layers[0].query.shape[3])
 
+    @property
+    def edited(self) -> list[str]:
+        """Which of the visitor's score_mod and mask_mod apply."""
+        mods = self.masking.mods
+        return list(mods.functions) if mods else []
+
     def describe(self) -> dict[str, Any]:
         """What a front end needs for its layout."""
         return {

@@ -64,11 +64,12 @@ def written_source(model: Any, texts: Sequence[str]) -> Source:
 
 def _masking(model: Any, length: int) -> Masking:
     """Causal; of a ring, a query sees the newest keys and those that the ring never drops."""
-    if not model.ring or length <= model.context:
+    options = model.cache_options
+    if not options.ring or length <= options.context:
         return Masking(causal=True)
-    newest = model.context - model.sink_tokens
-    if not model.sink_tokens:
+    newest = options.context - options.sink_tokens
+    if not options.sink_tokens:
         return Masking(causal=True, window=(newest - 1, None))
     query, key = np.arange(length)[:, None], np.arange(length)[None, :]
-    seen = (key < model.sink_tokens) | (key > query - newest)
+    seen = (key < options.sink_tokens) | (key > query - newest)
     return Masking(causal=True, bias=seen[None, None])

@@ -37,12 +37,18 @@ export class Runner {
     });
   }
 
-  /** Submits all dispatches in one compute pass. @param {Dispatch[]} dispatches @param {GPUComputePassDescriptor} [descriptor] */
-  run(dispatches, descriptor) {
+  /**
+   * Submits all dispatches, `times` times over, in one compute pass.
+   * @param {Dispatch[]} dispatches
+   * @param {{ times?: number, descriptor?: GPUComputePassDescriptor }} [options]
+   */
+  run(dispatches, { times = 1, descriptor } = {}) {
     this.#errors.guarded(dispatches[0]?.pipeline.label ?? 'program', ['validation'], () => {
       const encoder = this.#device.createCommandEncoder();
       const pass = encoder.beginComputePass(descriptor);
-      for (const dispatch of dispatches) this.#encode(pass, dispatch);
+      for (let run = 0; run < times; run++) {
+        for (const dispatch of dispatches) this.#encode(pass, dispatch);
+      }
       pass.end();
       this.#queue.submit(encoder);
     });
@@ -60,7 +66,7 @@ export class Runner {
     const walls = [];
     let before = Promise.resolve(0);
     passes.forEach((timed, index) => {
-      this.run(timed, clock ? { timestampWrites: clock.writes(index) } : {});
+      this.run(timed, clock ? { descriptor: { timestampWrites: clock.writes(index) } } : {});
       const submitted = performance.now();
       const done = this.#device.queue.onSubmittedWorkDone().then(() => performance.now());
       walls.push(Promise.all([before, done]).then(([earlier, now]) => (now - Math.max(submitted, earlier)) * 1000));

@@ -2,6 +2,7 @@
 
 import { fill, h } from '../dom.js';
 import { EXAMPLES } from '../editor/examples.js';
+import { keepText, keptText } from '../storage.js';
 import { append, resultElement, summary } from './console-output.js';
 import { heading } from './elements.js';
 
@@ -30,7 +31,7 @@ export function mountConsole(element, python) {
   const view = buildView({ start: () => void start(panel), stop: () => python.stop(), use: (source) => void use(panel, source) });
   fill(element, ...view.parts);
   /** @type {Panel} */
-  const panel = { python, view, text: keptText() || EXAMPLES[0].source, editor: null, running: false };
+  const panel = { python, view, text: keptText(KEPT_TEXT) || EXAMPLES[0].source, editor: null, running: false };
   fill(view.box, h('pre', { class: 'editor-wait' }, panel.text));
 
   return {
@@ -92,7 +93,7 @@ async function openEditor(panel) {
     onRun: () => void start(panel),
     onChange: (text) => {
       panel.text = text;
-      keepText(text);
+      keepText(KEPT_TEXT, text);
     },
   });
 }
@@ -125,22 +126,5 @@ async function start(panel) {
     panel.running = false;
     stop.disabled = true;
     run.disabled = false;
-  }
-}
-
-/** @param {string} text */
-function keepText(text) {
-  try {
-    localStorage.setItem(KEPT_TEXT, text);
-  } catch {
-    // Where storage is forbidden, the text lasts as long as the page.
-  }
-}
-
-function keptText() {
-  try {
-    return localStorage.getItem(KEPT_TEXT) ?? '';
-  } catch {
-    return '';
   }
 }

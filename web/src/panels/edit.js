@@ -5,6 +5,8 @@ import { shortError } from '../format.js';
 import { highlight } from '../editor/wgsl.js';
 import { PRESETS } from '../editor/presets.js';
 import { latest } from '../latest.js';
+import { keepText, keptText } from '../storage.js';
+import { buildEdit } from './edit-view.js';
 
 const PAUSE_MS = 300; // of typing, before the text is applied
 const SLOW_MS = 1000; // of applying, before Stop is offered
@@ -21,7 +23,7 @@ const BY_HAND = 'It is not applied again by itself: change it, then press Apply 
 
 /**
  * @typedef {import('../types').Edited} Edited
- * @typedef {ReturnType<typeof layOut>} View
+ * @typedef {ReturnType<typeof buildEdit>} View
  * @typedef {object} Edit the panel's state
  * @property {import('../api.js').Api} api
  * @property {import('../store.js').Store} store
@@ -43,7 +45,7 @@ const BY_HAND = 'It is not applied again by itself: change it, then press Apply 
  * @param {() => void} stop ends Python wherever it is, and starts it anew
  */
 export function mountEdit(element, api, store, stop) {
-  const view = layOut(element, {
+  const view = buildEdit(element, {
     stop,
     use: (source) => use(edit, source),
     applyNow: () => applyNow(edit),
@@ -55,7 +57,7 @@ export function mountEdit(element, api, store, stop) {
     store,
     view,
     editor: null,
-    text: unfinishedText() || NONE,
+    text: keptText(UNFINISHED_TEXT, 'sessionStorage') || NONE,
     applied: '',
     running: false,
     held: false,
@@ -83,63 +85,6 @@ export function mountEdit(element, api, store, stop) {
     if (source && !source.growing) paintBoth(null);
   });
   return { openEditor: () => openEditor(edit) };
-}
-
-/**
- * @param {HTMLElement} element
- * @param {{ stop: () => void, use: (source: string) => void, applyNow: () => void, showWgsl: () => void }} actions
- */
-function layOut(element, actions) {
-  const presets = PRESETS.map(({ name, source }) =>
-    h('button', { class: 'button compact', type: 'button', disabled: true, 'aria-pressed': 'false', onclick: () => actions.use(source) }, name),
-  );
-  const box = h('div', { class: 'editor edit-text' });
-  const status = h('p', { class: 'edit-status small', role: 'status' }, ' ');
-  const stop = h('button', { class: 'button', type: 'button', hidden: true, onclick: actions.stop }, 'Stop');
-  const apply = h('button', { class: 'button primary', type: 'button', hidden: true, onclick: actions.applyNow }, 'Apply', h('kbd', null, 'Ctrl ↵'));
-  const before = smallMap('As it is');
-  const after = smallMap('As you write it');
-  const wgsl = h('code');
-  const whole = h('input', { type: 'checkbox', onchange: actions.showWgsl });
-  fill(
-    element,
-    h(
-      'header',
-      null,
-      h(
-        'div',
-        null,
-        h('h2', null, 'Edit the score'),
-        h('p', null, 'A Python function of one score, traced into every kernel. The maps of this page follow while you type.'),
-      ),
-      h('div', { class: 'examples', role: 'group', 'aria-label': 'Presets' }, presets),
-    ),
-    h('div', { class: 'edit-body' }, box, h('div', { class: 'edit-maps' }, before.element, after.element)),
-    h('div', { class: 'edit-outcome' }, stop, apply, status),
-    h(
-      'details',
-      { class: 'edit-wgsl' },
-      h('summary', null, 'The WGSL that it became'),
-      h('label', { class: 'small muted' }, whole, ' with the kernel around it'),
-      h('pre', { class: 'shader', tabIndex: 0, 'aria-label': 'Traced WGSL' }, wgsl),
-    ),
-  );
-  return { element, presets, box, status, stop, apply, before, after, wgsl, whole };
-}
-
-/** @param {string} what */
-function smallMap(what) {
-  const canvas = h('canvas', { width: 1, height: 1, role: 'img' });
-  const of = h('span');
-  return {
-    canvas,
-    element: h('figure', null, canvas, h('figcaption', { class: 'muted small' }, what, of)),
-    /** @param {number} layer @param {number} head */
-    name(layer, head) {
-      of.textContent = ` · layer ${layer + 1}, head ${head + 1}`;
-      canvas.setAttribute('aria-label', `${what}: the map of layer ${layer + 1}, head ${head + 1}`);
-    },
-  };
 }
 
 // What the visitor does
@@ -292,7 +237,7 @@ function showWgsl({ answer, view }) {
   fill(view.wgsl, shown ? highlight(shown) : h('span', { class: 'wgsl-comment' }, note));
 }
 
-/** @param {Edit} edit @param {ReturnType<typeof smallMap>} target @param {boolean} edited */
+/** @param {Edit} edit @param {View['before']} target @param {boolean} edited */
 async function paint({ api, store }, target, edited) {
   const { source, layer, head, style, sourceNumber } = store.state;
   if (!source) return;
@@ -302,22 +247,7 @@ async function paint({ api, store }, target, edited) {
   if (store.state.sourceNumber === sourceNumber) putPixels(target.canvas, picture.rgba, picture.width, picture.height);
 }
 
-// What outlives a reload: a text that has not finished
-
-/** @param {string} text '' where there is none */
+/** Beyond a reload, a text that has not finished. @param {string} text '' where there is none */
 function keepUnfinished(text) {
-  try {
-    if (text) sessionStorage.setItem(UNFINISHED_TEXT, text);
-    else sessionStorage.removeItem(UNFINISHED_TEXT);
-  } catch {
-    // Storage may be forbidden; then a reload forgets the text, and does not apply it either.
-  }
-}
-
-function unfinishedText() {
-  try {
-    return sessionStorage.getItem(UNFINISHED_TEXT) ?? '';
-  } catch {
-    return '';
-  }
+  keepText(UNFINISHED_TEXT, text, 'sessionStorage');
 }

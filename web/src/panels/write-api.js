@@ -27,6 +27,8 @@ export function createWriteApi(call) {
     compare: (choice) => call('write_compare', choice),
     /** @param {boolean} growing @returns {Promise<import('../types').SourceInfo>} */
     view: (growing) => call('write_view', { growing }),
+    /** @returns {Promise<{ gpu: Record<string, number> }>} */
+    profile: () => call('write_profile', {}),
     /** @returns {Promise<{ seconds: number, bytes: number }>} */
     estimate: () => call('write_estimate', {}),
   };

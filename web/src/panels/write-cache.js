@@ -1,12 +1,13 @@
 /** Which cache the text is kept in, and how fast the model writes over it. */
 
 import { fill, h } from '../dom.js';
-import { formatBytes, formatCount, formatTime } from '../format.js';
+import { formatBytes, formatCount, formatTime, shortError } from '../format.js';
 import { field, select, tableCaption } from './elements.js';
 import { CONTEXT, DTYPES, formatRate, formatSeconds } from './write-words.js';
 
 /** @typedef {import('../types').CacheChoice} CacheChoice */
 
+const TIMES = 'One token is processed once more, with a timestamp around each kernel.';
 const SIZES = [64, 128, 256, 512, 1024];
 
 /** @param {(choice: CacheChoice) => void} onChange */
@@ -65,30 +66,43 @@ export function mountCache(onChange) {
   };
 }
 
-/** GPU time a token, by kernel family. */
-export function mountTimes() {
+/**
+ * GPU time of a token, by kernel.
+ * @param {import('./write-api.js').WriteApi} api
+ * @param {import('../store.js').Store} store
+ */
+export function mountTimes(api, store) {
   const body = h('tbody');
-  const note = h('p', { class: 'muted small' }, ' ');
+  const note = h('p', { class: 'muted small', role: 'status' }, TIMES);
+  const start = h('button', { class: 'button compact', type: 'button', disabled: true, onclick: () => void measure() }, 'Measure');
   const element = h(
     'section',
     { class: 'write-times', 'aria-label': 'GPU time' },
-    h('h3', null, 'GPU time a token'),
+    h('div', { class: 'caches-head' }, h('h3', null, 'GPU time of a token'), start),
     note,
-    h('table', null, tableCaption('GPU time a token by kernel family'), body),
+    h('table', null, tableCaption('GPU time of a token by kernel'), body),
   );
+
+  async function measure() {
+    start.disabled = true;
+    try {
+      const { gpu } = await api.profile();
+      const entries = Object.entries(gpu);
+      const total = entries.reduce((sum, [, us]) => sum + us, 0);
+      note.textContent = describeTimes(entries.length > 0, store.state.info);
+      fill(body, entries.map(([name, us]) => timeLine(name, us, total)), entries.length > 0 && timeLine('together', total, 0));
+    } catch (error) {
+      note.textContent = `The kernels could not be timed: ${shortError(error)}`;
+    } finally {
+      start.disabled = false;
+    }
+  }
 
   return {
     element,
-    /** @param {import('../types').WriteTiming} timing @param {{ software: boolean } | null} info */
-    show({ gpu, clock }, info) {
-      const entries = Object.entries(gpu);
-      const total = entries.reduce((sum, [, us]) => sum + us, 0);
-      note.textContent = describeClock(entries.length > 0, clock, info);
-      fill(
-        body,
-        entries.map(([name, us]) => timeLine(name, us, total)),
-        entries.length > 0 && timeLine('together', total, 0),
-      );
+    /** @param {boolean} able whether there is a text, and the model is not at work */
+    reset(able) {
+      start.disabled = !able;
     },
   };
 }
@@ -104,9 +118,9 @@ function timeLine(name, us, total) {
   );
 }
 
-/** @param {boolean} any @param {string} clock @param {{ software: boolean } | null} info */
-function describeClock(any, clock, info) {
-  if (!any) return 'Appears once the model has written.';
-  const by = clock === 'gpu' ? 'By GPU timestamps.' : 'By wall clock, as this adapter has no timestamps.';
-  return info?.software ? `${by} This is a software adapter: the CPU does the work, so the times say nothing about a GPU.` : by;
+/** @param {boolean} any @param {{ software: boolean } | null} info */
+function describeTimes(any, info) {
+  if (!any) return 'This adapter has no timestamps, so only the speed above is known.';
+  const how = 'By GPU timestamps, each kernel by itself: together they take longer than in a row.';
+  return info?.software ? `${how} The CPU does the work of this software adapter, so the times say nothing about a GPU.` : how;
 }

@@ -14,7 +14,7 @@ import { formatPercent } from './write-words.js';
 
 const LINES = 10;
 const NOTHING = 'Click a token, or move with the arrow keys, to see what else the model would have written there.';
-const GIVEN = 'This token was given, so the model did not choose it.';
+const FIRST = 'This is the first token: there is nothing before it that the model could go on from.';
 
 /** @param {Actions} actions */
 export function mountToken(actions) {
@@ -65,7 +65,7 @@ export function mountToken(actions) {
 
 /** @param {WrittenToken} token @param {WrittenToken[]} alternatives */
 function describe({ id }, alternatives) {
-  if (!alternatives.length) return GIVEN;
+  if (!alternatives.length) return FIRST;
   const sum = alternatives.reduce((total, { logProbability }) => total + Math.exp(logProbability ?? -Infinity), 0);
   const together = `Together ${formatPercent(Math.min(1, sum))}. Click one to go on from it.`;
   return alternatives.some((each) => each.id === id) ? together : `The token that stands here is none of the ten likeliest. ${together}`;

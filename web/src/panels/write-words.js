@@ -66,8 +66,9 @@ function ringFor(length) {
 }
 
 /** Why nothing is written any more; empty where something can be. @param {string} finished @param {import('../types').CacheState} cache */
-export function describeEnd(finished, { capacity }) {
+export function describeEnd(finished, { capacity, ring }) {
   if (finished === 'end') return 'The model has ended its text. Go back to a token to take another way.';
+  if (finished === 'context' && ring) return 'The text has reached the length up to which its maps are kept. Go back, or begin anew.';
   if (finished === 'context') {
     return `The cache is full: it has room for ${formatCount(capacity)} tokens. Go back, or choose a ring, which goes on.`;
   }

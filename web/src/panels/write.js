@@ -92,7 +92,7 @@ export function mountWrite(element, store, maps, actions) {
       backHere: () => void back(panel, panel.chosen + 1),
     }),
     cache: mountCache((choice) => void changeCache(panel, choice)),
-    times: mountTimes(),
+    times: mountTimes(api, store),
     heads: mountHeads(store, (off) => void switchHeads(panel, off)),
     compare: mountCompare(api, () => ({ length: panel.tokens.length, choice: panel.cache.choice() })),
     tokens: [],
@@ -255,7 +255,7 @@ async function write(panel, count) {
 
 /** @param {Panel} panel @param {Written} answer */
 function take(panel, answer) {
-  const { tokens, text, view, cache, times, store } = panel;
+  const { tokens, text, view, cache, times } = panel;
   tokens.splice(answer.from, Infinity, ...answer.tokens);
   panel.written = answer;
   if (panel.chosen >= tokens.length) {
@@ -266,7 +266,7 @@ function take(panel, answer) {
   view.figures.textContent = describeWritten(answer);
   cache.show(answer);
   cache.showFigures(answer);
-  times.show(answer.timing, store.state.info);
+  times.reset(!panel.busy);
   panel.compare.reset(tokens.length > 1 && !panel.busy);
 }
 
@@ -397,7 +397,7 @@ function choose(panel, index) {
 /** @param {Panel} panel @param {number} index */
 async function showAlternatives({ api, token, tokens, kept, written }, index) {
   if (!tokens[index] || !written) return;
-  token.show(tokens[index], index, kept && index >= written.prompt ? await api.alternatives(index) : []);
+  token.show(tokens[index], index, kept && index > 0 ? await api.alternatives(index) : []);
 }
 
 /** Colours the text by what the token in focus attends to. @param {Panel} panel */
@@ -429,6 +429,7 @@ function setBusy(panel, busy) {
   panel.busy = busy;
   panel.token.setBusy(Boolean(busy));
   panel.cache.setBusy(Boolean(busy));
+  panel.times.reset(panel.tokens.length > 0 && !busy);
   panel.compare.reset(panel.tokens.length > 1 && !busy);
   label(panel);
 }

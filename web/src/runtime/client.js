@@ -63,7 +63,7 @@ export class Runtime extends EventTarget {
    */
   async call(method, payload = {}, onProgress) {
     await this.ready;
-    return this.#ask(this.#remote.call(method, payload, onProgress && Comlink.proxy(onProgress)));
+    return withNews(onProgress, (news) => this.#ask(this.#remote.call(method, payload, news)));
   }
 
   /** @param {string} method @param {string} name @returns {Promise<any>} */
@@ -80,7 +80,7 @@ export class Runtime extends EventTarget {
     return {
       /** @type {import('../api.js').Call} */
       call: (method, payload = {}, onProgress) =>
-        this.#ask(this.#remote.call(method, payload, onProgress && Comlink.proxy(onProgress), number)),
+        withNews(onProgress, (news) => this.#ask(this.#remote.call(method, payload, news, number))),
       close: () => void this.#remote.closeFileViewer(number),
     };
   }
@@ -92,7 +92,7 @@ export class Runtime extends EventTarget {
    */
   async loadModel(onProgress, writer) {
     await this.ready;
-    return this.#ask(this.#remote.loadModel(Comlink.proxy(onProgress), writer));
+    return withNews(onProgress, (news) => this.#ask(this.#remote.loadModel(/** @type {any} */ (news), writer)));
   }
 
   /** After `loadModel`, however soon. */
@@ -177,6 +177,23 @@ export class Runtime extends EventTarget {
       this.#waiting.add(reject);
       answer.then(resolve, reject).finally(() => this.#waiting.delete(reject));
     });
+  }
+}
+
+/**
+ * Asks the worker for something that reports its progress. News travels by a port of its own, so it may arrive after the
+ * answer; such news is not passed on, since it would overwrite what the answer showed.
+ * @template T
+ * @param {((...news: any[]) => void) | undefined} onNews
+ * @param {(onNews: ((...news: any[]) => void) | undefined) => Promise<T>} ask
+ * @returns {Promise<T>}
+ */
+export async function withNews(onNews, ask) {
+  let answered = false;
+  try {
+    return await ask(onNews && Comlink.proxy((/** @type {any[]} */ ...news) => answered || onNews(...news)));
+  } finally {
+    answered = true;
   }
 }
 

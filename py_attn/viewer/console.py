@@ -16,7 +16,7 @@ import py_attn as pa
 from py_attn.colormaps import paint
 from py_attn.gpu.tensor import Tensor
 from py_attn.viewer.engines.pooling import pool
-from py_attn.viewer.panels.plain import plain
+from py_attn.viewer.plain import plain
 
 MAX_ROWS = 200
 MAX_TEXT = 20_000
