@@ -172,12 +172,15 @@ class FakeWriter:
     def layer_tensors(self, layer: int) -> tuple[Any, Any, Any]:
         """Query, key and value [1, H, T, D] of all tokens."""
         length = len(self.tokens)
-        rng = np.random.default_rng(layer)
-        parts = [
-            rng.standard_normal((HISTORY, heads, DIM), np.float32)[:length].transpose(1, 0, 2)[None]
-            for heads in (HEADS, KV_HEADS, KV_HEADS)
-        ]
-        query, key, value = (np.ascontiguousarray(part) for part in parts)
+        row = np.arange(length)
+        # Noise that repeats, as much of it would take longer than all the rest.
+        query, key, value = (
+            np.random.default_rng(index)
+            .standard_normal((97, heads, DIM), np.float32)[(row + layer) % 97]
+            .transpose(1, 0, 2)[None]
+            .copy()
+            for index, heads in enumerate((HEADS, KV_HEADS, KV_HEADS))
+        )
         # Keys that resemble those before them, and a first key that all queries look for.
         angle = np.arange(length, dtype=np.float32)[:, None] / (4 + 3 * np.arange(8, dtype=np.float32))
         turn = np.concatenate([np.cos(angle), np.sin(angle)], axis=-1)

@@ -223,7 +223,7 @@ class Writer:
         """Take over the model's tokens from ``start`` on; ``new`` has the probabilities of the last ones."""
         ids = self.model.tokens
         del self.texts[start:]
-        self.texts += _texts(self.model, ids[start:])
+        self.texts += token_texts(self.model, ids[start:])
         kept = self.log_probabilities[: len(ids) - len(new)]
         self.log_probabilities = [*kept, *[None] * (len(ids) - len(new) - len(kept)), *new]
         del self.log_probabilities[len(ids) :]
@@ -260,7 +260,7 @@ def _cache_bytes(model: Any, dtype: str, context: int) -> int:
     return int(2 * model.layers * model.kv_heads * context * row)
 
 
-def _texts(model: Any, ids: Sequence[int]) -> list[str]:
+def token_texts(model: Any, ids: Sequence[int]) -> list[str]:
     """The text of each token. A character of several tokens belongs to the last of them."""
     texts: list[str] = []
     waiting: list[int] = []

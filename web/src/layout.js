@@ -77,7 +77,7 @@ function foot() {
     'footer',
     { class: 'foot' },
     h('span', null, 'Everything is computed in this tab; nothing is sent anywhere.'),
-    h('span', null, 'Model: all-MiniLM-L6-v2 (Apache-2.0). Python: Pyodide.'),
+    h('span', null, 'Models: all-MiniLM-L6-v2 and SmolLM2-135M-Instruct (Apache-2.0). Python: Pyodide.'),
   );
 }
 

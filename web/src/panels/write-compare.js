@@ -76,7 +76,7 @@ export function mountCompare(api, given) {
     reset(able) {
       running++;
       start.disabled = !able;
-      note.textContent = box.hidden ? INTRODUCTION : 'The text has changed since; Compare scores it again.';
+      note.textContent = box.hidden ? INTRODUCTION : 'These are earlier figures. Compare scores the text as it is now.';
     },
   };
 }

@@ -14,7 +14,7 @@ import { buildLoading } from './loading.js';
  * @property {(over: import('../types').Over) => void} colourBy
  */
 
-export const MODEL_BYTES = 98_000_000; // about; the download says it exactly
+export const MODEL_BYTES = 98_362_432;
 const FIRST_PROMPT = 'The old lighthouse keeper opened the door and saw';
 const CHOICES = [
   { value: 'plain', label: 'Plain', title: 'the model goes on with the prompt' },
