@@ -233,13 +233,14 @@ from py_attn.viewer.sources.written import written_source
 model = FakeWriter(pa.default_device(), context={context}, ring={context} < 2048, sink_tokens={sinks})
 await model.start(list(range(1, 31)) * 2)
 source = written_source(model, [str(i) for i in range(60)])
+on_device = source.layers[11]
 model.device = None
 exact = written_source(model, source.tokens)
 found = []
 for row in (0, 17, 40, 59):
     for size in (None, (1, 20)):
         window = Window([0, 4, 8], slice(row, row + 1), slice(0, 60), size)
-        layers = source.layers[11], exact.layers[11]
+        layers = on_device, exact.layers[11]
         ours = await GPUEngine(pa.default_device()).weights(layers[0], source.masking, window)
         theirs = await ReferenceEngine().weights(layers[1], exact.masking, window)
         found.append(float(np.abs(ours - theirs).max()) if ours.shape == theirs.shape else 1.0)
