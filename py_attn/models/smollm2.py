@@ -521,6 +521,28 @@ class SmolLM2:
             raise ValueError("nothing was processed yet: call start, generate or score first")
         return self._text.attention(number, heads if heads is None else _as_list(heads), rows, columns)
 
+    def layer_tensors(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of a layer for the tokens that were processed.
+
+        Returns
+        -------
+        query, key, value : Tensor
+            [1, heads, T, head_dim] and twice [1, kv_heads, T, head_dim], as they were attended with. Views of
+            what the text lies in, or, from a quantised cache, copies.
+        """
+        return self._text.layer_tensors(layer, self._text.position)
+
+    async def finish(self) -> None:
+        """Process the last token too, without going on from it: steps will process it again.
+
+        Raises
+        ------
+        RuntimeError
+            While the model is at work.
+        """
+        async with self._at_work():
+            await self._finish()
+
     async def compare(
         self,
         cache: str = "float32",
@@ -641,7 +663,6 @@ class SmolLM2:
     # Inside
 
     async def _finish(self) -> None:
-        """Process the last token too, without going on from it: steps will process it again."""
         text = self._text
         await text.process(_pause, len(text.tokens))
 
