@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -160,6 +162,18 @@ def test_a_model_without_a_chat_template_says_so(device):
     model = asyncio.run(load(write_gguf(metadata, tensors)))
     with pytest.raises(ValueError, match="chat: the model's file has no chat template"):
         model.chat([{"role": "user", "content": "hello"}])
+
+
+def test_the_language_model_is_imported_when_it_is_asked_for():
+    source = """
+import sys
+import py_attn as pa
+assert not any("smollm2" in name for name in sys.modules)
+assert pa.models.SmolLM2.__module__ == pa.models.Token.__module__ == "py_attn.models.smollm2"
+assert set(pa.models.__all__) <= {name for name in pa.models.__all__ if hasattr(pa.models, name)}
+assert not hasattr(pa.models, "GPT5")
+"""
+    subprocess.run([sys.executable, "-c", source], check=True)
 
 
 # Arguments
