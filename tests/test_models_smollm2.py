@@ -11,6 +11,9 @@ import pytest
 from py_attn import DeviceLostError, GPUOutOfMemoryError, models
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu.bridge import BridgeError
+from py_attn.models.files import open_file
+from py_attn.models.gguf import GGUF
+from tests.fake_page import FakePage
 from tests.recording_bridge import RecordingBridge
 from tests.tiny_gguf import tiny_gguf, tiny_model, write_gguf
 
@@ -485,6 +488,40 @@ async def test_one_stream_after_the_other_left_by_break(model):
             break
         model.stream(PROMPT)  # never begun
     assert await model.generate(PROMPT, 2) == [100, 101]
+
+
+# In a notebook
+
+
+async def test_in_a_notebook_the_weights_cross_once(monkeypatch, tmp_path):
+    (tmp_path / "smollm2").mkdir()
+    (tmp_path / "smollm2" / "model.gguf").write_bytes(FILE)
+    monkeypatch.setenv("PY_ATTN_MODELS", str(tmp_path))
+    fake = FakePage()
+    device = await fake.page.request_device()
+    begun = len(fake.gpu.of("write_buffer"))
+    seen = []
+    model = await load(None, device=device, progress=lambda *step: seen.append(step))
+    assert seen[0] == ("weights", len(FILE), len(FILE))
+
+    def crossed(first):
+        return [len(data) for *_, data in fake.gpu.of("write_buffer")[first:]]
+
+    tensors = GGUF(open_file(FILE)).tensors.values()
+    weights = max(info.stop for info in tensors) - min(info.start for info in tensors)
+    norms = sum(info.stop - info.start for info in tensors if info.type == "F32")
+    state_and_tables = 2 * SIZES["layers"] * 16 + 16 + CONTEXT * SIZES["head_dim"] * 4
+    assert weights <= sum(crossed(begun)) <= weights + norms + state_and_tables
+    await device.synchronize()
+    loaded = len(fake.gpu.of("write_buffer"))
+    handle = fake.handles[model._text._tokens.storage().handle]
+    fake.gpu.memory[handle][:] = np.arange(100, 101 + CONTEXT, dtype=np.uint32).tobytes()
+    messages = len(fake.messages)
+    assert await model.generate(PROMPT, 8) == list(range(104, 112))
+    assert sum(crossed(loaded)) < 1000
+    assert len(fake.messages) - messages < 60
+    assert model.attention(0, rows=slice(4)).shape == (4, 4, 11)
+    model.destroy()
 
 
 # The end of a model, and of its device
