@@ -174,9 +174,10 @@ async def seeds_matter(case):
         return await model.generate(case["ids"], case["count"], **options)
 
     try:
-        greedy, first = await write(), await write(temperature=1.5, seed=5)
-        assert await write(temperature=1.5, seed=5) == first
-        assert await write(temperature=1.5, seed=6) != first != greedy
+        # The small models' logits lie far apart, so it takes heat.
+        greedy, first = await write(), await write(temperature=8.0, seed=5)
+        assert await write(temperature=8.0, seed=5) == first
+        assert await write(temperature=8.0, seed=6) != first != greedy
         for options in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
             assert await write(**({"temperature": 0.9, "seed": 3} | options)) == greedy, options
     finally:
@@ -266,7 +267,7 @@ async def compared_and_changed(case):
         logits = [await model._text.logits(0, len(ids) - 1).numpy() for model in (exact, other)]
         a, b = logits[0].astype(np.float64), logits[1].astype(np.float64)
         before = pa.default_device().memory_allocated()
-        difference = await exact.compare(**options)
+        difference = await exact.compare(**{name: options[name] for name in options if name != "history"})
         gc.collect()
         assert pa.default_device().memory_allocated() <= before + 4096
         assert exact.tokens == ids
@@ -280,8 +281,7 @@ async def compared_and_changed(case):
         divergence = (np.exp(log_a) * (log_a - log_b)).sum(1)
         assert np.allclose(difference.divergence, divergence, rtol=1e-3, atol=1e-5)
         await exact.use_cache(**options)
-        if "history" in options or not options.get("ring"):
-            assert exact.cache_options == other.cache_options
+        assert exact.cache_options == other.cache_options
         await other.rewind(len(ids))
         assert await rest(exact, 4) == await rest(other, 4)
     finally:
