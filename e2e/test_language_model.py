@@ -1,6 +1,7 @@
 """The language model in the page: small random models against float64, and SmolLM2 against its fixtures."""
 
 import base64
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2e.page import language
+from e2e.page.bounds import over_bound
+from py_attn.models import smollm2_reference as plain
+from py_attn.models.files import open_file
+from scripts.common import CACHE
+from scripts.fetch import read_lock
 from tests.tiny_gguf import tiny_gguf
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
@@ -79,3 +85,97 @@ def test_scores(tiny, ring):
 def test_greedy_continuations(tiny, heads_off):
     case = {"ids": text_of(9, 4), "count": 20, "context": 64, "heads_off": heads_off}
     tiny.check(language.greedy_matches, [{"model": name, **case} for name in MODELS])
+
+
+@pytest.mark.parametrize("ring", [False, True])
+def test_seeds(tiny, ring):
+    case = {"ids": text_of(6, 7), "count": 24, "context": 12 if ring else 40}
+    case |= {"ring": True, "history": 40} if ring else {}
+    tiny.check(language.seeds_matter, [{"model": name, **case} for name in MODELS])
+
+
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_text_that_was_left_is_gone_on_with(tiny, ring):
+    case = {"ids": text_of(6, 8), "count": 20, "context": 9 if ring else 40}
+    case |= {"ring": True, "sink_tokens": 2, "history": 40} if ring else {}
+    tiny.check(language.left_early, [{"model": name, **case} for name in MODELS])
+
+
+def test_a_lost_device_leaves_the_text(tiny):
+    case = {"model": "grouped", "ids": text_of(6, 9), "count": 20, "context": 40}
+    tiny.check(language.survives_its_device, [case])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache": "float16", "context": 40},
+        {"cache": "turboquant3", "context": 40},
+        {"context": 8, "ring": True, "sink_tokens": 2, "history": 48},
+        {"context": 44, "ring": True, "sink_tokens": 41, "history": 48},
+    ],
+)
+def test_caches_compared(tiny, options):
+    case = {"model": "grouped", "ids": text_of(36, 10), "options": options}
+    tiny.check(language.compared_and_changed, [case])
+
+
+def test_alternatives(tiny):
+    case = {"model": "grouped", "ids": text_of(6, 11), "count": 4, "context": 40}
+    tiny.check(language.alternatives_match, [case])
+
+
+# The published model. Its continuations were written by another implementation; see make_smollm2.py.
+
+PUBLISHED = json.loads((FIXTURES / "smollm2.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def published(lab):
+    lab.call(language.load_published, 256)
+    yield lab
+    lab.call(language.drop_published)
+
+
+def test_a_greedy_continuation_is_the_published_one(published):
+    expected = PUBLISHED["continuations"][0]
+    ids, text = published.call(language.write, expected["ids"], 12)
+    assert ids == expected["written"][:12]
+    assert expected["text"].startswith(text)
+
+
+@pytest.mark.parametrize("number", range(len(PUBLISHED["continuations"])))
+def test_every_token_of_a_published_continuation_is_the_likeliest(published, number):
+    expected = PUBLISHED["continuations"][number]
+    prompt, written = expected["ids"], expected["written"]
+    likeliest = published.call(language.likeliest, prompt + written)
+    assert likeliest[len(prompt) - 1 :] == written
+
+
+def test_scores_are_the_published_ones(published):
+    text = PUBLISHED["text"]
+    got = published.call(language.score, text["ids"][:100])
+    np.testing.assert_allclose(got, text["log_probabilities"][:99], rtol=0, atol=1e-4)
+
+
+def test_a_map_is_the_published_one(published):
+    attention = PUBLISHED["attention"]
+    got = published.call(language.whole_map, attention["ids"], attention["layer"])
+    np.testing.assert_allclose(got, attention["weights"], rtol=0, atol=1e-5)
+
+
+def test_logits_are_as_close_to_float64_as_numpy_s(published):
+    ids = PUBLISHED["continuations"][0]["ids"]
+    data = base64.b64decode(published.call(language.all_logits, ids))
+    asset = next(asset for asset in read_lock() if asset.name == "smollm2/model.gguf")
+    config, weights = plain.read_weights(open_file(CACHE / "assets" / asset.path))
+    exact, single = (
+        plain.logits(config, weights, plain.forward(config, weights, ids, dtype=dtype).hidden, dtype)
+        for dtype in (np.float64, np.float32)
+    )
+    got = np.frombuffer(data, np.float32).reshape(exact.shape)
+    assert over_bound(got, exact, np.abs(single - exact).max()) <= 1
+
+
+def test_a_cancelled_load_leaves_nothing_on_the_device(lab):
+    assert lab.call(language.bytes_left_by_a_cancelled_load) == 0

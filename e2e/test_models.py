@@ -229,7 +229,7 @@ def test_empty_text_is_refused(run, model, text):
 
 
 def test_unknown_model(run):
-    with pytest.raises(Exception, match="ValueError: name: expected one of 'minilm', got 'bert'"):
+    with pytest.raises(Exception, match="ValueError: name: expected one of 'minilm', 'smollm2', got 'bert'"):
         run("await pa.models.load('bert')")
 
 

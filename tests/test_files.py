@@ -154,6 +154,14 @@ def test_a_file_is_found_in_its_python_package(monkeypatch, tmp_path):
     assert given.read(0, given.size) == b"other"
 
 
+@pytest.mark.parametrize("name", ["model.gguf", "SmolLM2-135M-Instruct.Q4_1.gguf"])
+def test_a_file_is_found_by_either_name_in_the_models_folder(monkeypatch, tmp_path, name):
+    (tmp_path / "smollm2").mkdir()
+    (tmp_path / "smollm2" / name).write_bytes(CONTENT)
+    monkeypatch.setenv("PY_ATTN_MODELS", str(tmp_path))
+    assert find("smollm2/model.gguf") == tmp_path / "smollm2" / name
+
+
 def test_a_file_of_the_page_comes_through_the_bridge(device, bridge):
     bridge.assets["smollm2/model.gguf"] = CONTENT
     seen = []

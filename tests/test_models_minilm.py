@@ -156,7 +156,7 @@ def test_bad_files_and_options(device, options, words):
 
 
 def test_unknown_model_lists_the_known_ones(device):
-    with pytest.raises(ValueError, match="name: expected one of 'minilm', got 'gpt5'"):
+    with pytest.raises(ValueError, match="name: expected one of 'minilm', 'smollm2', got 'gpt5'"):
         asyncio.run(models.load("gpt5"))
 
 

@@ -1,17 +1,22 @@
 """The language model on small random weights, against its float64 reference."""
 
+import asyncio
 import base64
+import gc
 from typing import Any
 
 import numpy as np
 
 import py_attn as pa
 from e2e.page.bounds import over_bound
+from py_attn.gpu.device import make_default
 from py_attn.models import smollm2_reference as plain
 from py_attn.models.files import BytesFile
 
 # Models by name: the file, its sizes and its dequantised weights.
 MODELS: dict[str, Any] = {}
+# The published model, while it is loaded.
+PUBLISHED: list[Any] = []
 
 
 def keep(name, data):
@@ -159,3 +164,207 @@ async def greedy_matches(case):
     finally:
         model.destroy()
     return {"wrong": 0.0}
+
+
+async def seeds_matter(case):
+    """The same seed repeats a text, another one writes another; the likeliest tokens are greedy's."""
+    model = await load(case)
+
+    async def write(**options):
+        return await model.generate(case["ids"], case["count"], **options)
+
+    try:
+        # The small models' logits lie far apart, so it takes heat.
+        greedy, first = await write(), await write(temperature=8.0, seed=5)
+        assert await write(temperature=8.0, seed=5) == first
+        assert await write(temperature=8.0, seed=6) != first != greedy
+        for options in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
+            assert await write(**({"temperature": 0.9, "seed": 3} | options)) == greedy, options
+    finally:
+        model.destroy()
+    return {"wrong": 0.0}
+
+
+async def left_early(case):
+    """A text that was left, closed or taken back is gone on with as if it had been written at once."""
+    ids, count = case["ids"], case["count"]
+    fresh = await load(case)
+    try:
+        wanted = await fresh.generate(ids, count)
+        assert len(wanted) == count
+        model = await load(case)
+        try:
+            for seen in (1, count // 2, count - 1):
+                async for _ in model.stream(ids, count):
+                    if len(model.tokens) == len(ids) + seen:
+                        break
+                assert model.tokens == [*ids, *wanted[:seen]]
+                assert await rest(model, count - seen) == wanted[seen:]
+            stream = model.stream(ids, count)
+            second = model.stream(None, 1)
+            await anext(stream)
+            refused = await asyncio.gather(anext(second), return_exceptions=True)
+            assert isinstance(refused[0], RuntimeError), refused
+            await stream.aclose()
+            assert await rest(model, count - 1) == wanted[1:]
+            await model.rewind(len(ids) + 2)
+            assert await rest(model, count - 2) == wanted[2:]
+            # Another choice in the place of a token, as a text that is given.
+            other = (wanted[3] + 1) % len(model.tokenizer.tokens)
+            await model.rewind(len(ids) + 3, [other])
+            assert await rest(model, 5) == await fresh.generate([*ids, *wanted[:3], other], 5)
+        finally:
+            model.destroy()
+    finally:
+        fresh.destroy()
+    return {"wrong": 0.0}
+
+
+async def rest(model, count):
+    """The next tokens of a text."""
+    return [token.id async for token in model.stream(None, count)]
+
+
+async def survives_its_device(case):
+    """A device that is lost while a model writes leaves the text, which a new model goes on with."""
+    device, ids, count = pa.default_device(), case["ids"], case["count"]
+    model = await load(case)
+    wanted = await model.generate(ids, count)
+    model.destroy()
+    try:
+        lost = await pa.request_device()  # becomes the default
+        model = await load(case)
+        seen = []
+        try:
+            async for token in model.stream(ids, count):
+                seen.append(token.id)
+                if len(seen) == 3:
+                    lost.destroy()
+        except pa.DeviceLostError:
+            pass
+        else:
+            raise AssertionError("the stream went on without its device")
+        assert model.tokens == [*ids, *seen]
+        assert seen == wanted[: len(seen)]
+        model.destroy()
+    finally:
+        make_default(device)
+    again = await load(case)
+    try:
+        await again.start(model.tokens)
+        assert seen + await rest(again, count - len(seen)) == wanted
+    finally:
+        again.destroy()
+    return {"wrong": 0.0}
+
+
+async def compared_and_changed(case):
+    """What `compare` says of a cache, and what `use_cache` then does."""
+    ids, options = case["ids"], case["options"]
+    exact, other = await load(case | {"context": len(ids)}), await load(case | options)
+    try:
+        whole, given = await exact.score(ids), await other.score(ids)
+        logits = [await model._text.logits(0, len(ids) - 1).numpy() for model in (exact, other)]
+        a, b = logits[0].astype(np.float64), logits[1].astype(np.float64)
+        before = pa.default_device().memory_allocated()
+        difference = await exact.compare(**{name: options[name] for name in options if name != "history"})
+        gc.collect()
+        assert pa.default_device().memory_allocated() <= before + 4096
+        assert exact.tokens == ids
+        assert (difference.log_probabilities == given).all()
+        pairs = ((difference.perplexity, given), (difference.reference_perplexity, whole))
+        for got, log_probabilities in pairs:
+            assert np.isclose(got, np.exp(-log_probabilities.mean()))
+        assert difference.same == (a.argmax(1) == b.argmax(1)).mean()
+        log_a, log_b = (x - x.max(1, keepdims=True) for x in (a, b))
+        log_a, log_b = (x - np.log(np.exp(x).sum(1, keepdims=True)) for x in (log_a, log_b))
+        divergence = (np.exp(log_a) * (log_a - log_b)).sum(1)
+        assert np.allclose(difference.divergence, divergence, rtol=1e-3, atol=1e-5)
+        await exact.use_cache(**options)
+        assert exact.cache_options == other.cache_options
+        await other.rewind(len(ids))
+        assert await rest(exact, 4) == await rest(other, 4)
+    finally:
+        exact.destroy()
+        other.destroy()
+    return {"wrong": 0.0}
+
+
+async def alternatives_match(case):
+    """The likeliest tokens of a place, as the stream tells them and when they are asked for later."""
+    model = await load(case)
+    ids, count = case["ids"], case["count"]
+    try:
+        tokens = [token async for token in model.stream(ids, count)]
+        for n, token in enumerate(tokens):
+            later = await model.alternatives(len(ids) + n)
+            assert [each.id for each in later] == [each.id for each in token.alternatives]
+            a, b = ([each.log_probability for each in some] for some in (later, token.alternatives))
+            assert np.allclose(a, b, rtol=1e-5, atol=1e-5)
+        assert len(await model.alternatives(len(model.tokens))) == 10
+    finally:
+        model.destroy()
+    return {"wrong": 0.0}
+
+
+# The published model; loading takes its weights from the built site.
+
+
+async def load_published(context):
+    """Load it, and keep it for the functions below."""
+    PUBLISHED.append(await pa.models.load("smollm2", context=context))
+
+
+def drop_published():
+    PUBLISHED.pop().destroy()
+
+
+async def likeliest(ids):
+    """Ids of the tokens that are likeliest after each token of a text but the last."""
+    model = PUBLISHED[0]
+    await model.start(ids)
+    return (await model._text.statistics())[:, 1].astype(int).tolist()
+
+
+async def write(ids, count):
+    """A greedy continuation and its text, as they are streamed."""
+    tokens = [token async for token in PUBLISHED[0].stream(ids, count)]
+    return [token.id for token in tokens], "".join(token.text for token in tokens)
+
+
+async def score(ids):
+    return (await PUBLISHED[0].score(ids)).tolist()
+
+
+async def all_logits(ids):
+    """Logits of all places, in base64."""
+    model = PUBLISHED[0]
+    await model.start(ids)
+    await model._finish()
+    return base64.b64encode((await model._text.logits(0, len(ids)).numpy()).tobytes()).decode()
+
+
+async def whole_map(ids, layer):
+    """Attention weights [heads, T, T] of a text."""
+    model = PUBLISHED[0]
+    await model.start(ids)
+    await model._finish()
+    return (await model.attention(layer).numpy()).tolist()
+
+
+async def bytes_left_by_a_cancelled_load():
+    """Bytes that stay on the device when a load is cancelled in the middle of its upload."""
+    device = pa.default_device()
+    before = device.memory_allocated()
+
+    def stop(stage, loaded, total):
+        if stage == "upload" and loaded > total // 2:
+            task.cancel()
+
+    task = asyncio.ensure_future(pa.models.load("smollm2", progress=stop))
+    try:
+        await task
+    except asyncio.CancelledError:
+        gc.collect()
+        return device.memory_allocated() - before
+    raise AssertionError("the load was not cancelled")

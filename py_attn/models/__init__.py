@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from py_attn.gpu.device import Device, default_device
 from py_attn.models import minilm, minilm_weights
@@ -16,10 +17,22 @@ from py_attn.models.sample import Sample, load_sample
 from py_attn.models.trace import LayerTrace, Trace
 from py_attn.models.wordpiece import Encoding, WordPiece
 
+if TYPE_CHECKING:
+    from py_attn.models.smollm2 import Alternative, Difference, SmolLM2, Timing, Token
+
 #: Called with what is being loaded ("vocabulary", "weights" or "upload") and its bytes so far and in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 KNOWN = ("minilm", "smollm2")
+
+#: What comes from the language model's module, which a page that shows sentences only does not import.
+_LATE = ("Alternative", "Difference", "SmolLM2", "Timing", "Token")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(importlib.import_module("py_attn.models.smollm2"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 async def load(
@@ -60,7 +73,7 @@ async def load(
         SmolLM2 only, as all that follow: how keys and values are kept, as ``dtype`` of
         :class:`py_attn.KVCache`.
     context
-        How many positions the cache holds; up to 8,192.
+        How many positions the cache holds; up to those that the model was trained on, 8,192.
     ring
         Once the cache is full, the oldest positions make room. Otherwise the text ends there.
     sink_tokens
@@ -98,7 +111,7 @@ async def load(
             'backend: expected "webgpu" for smollm2; in numpy its 135 million weights would take 540 MB and '
             "about a second for each token"
         )
-    # Not needed by a page that shows sentences only.
+    # As of `_LATE`.
     from py_attn.models import smollm2_load
 
     file = await open_asset(
@@ -170,11 +183,16 @@ def _silent(stage: str, loaded: int, total: int) -> None:
 
 __all__ = [
     "KNOWN",
+    "Alternative",
+    "Difference",
     "Encoding",
     "LayerTrace",
     "MiniLM",
     "MiniLMReference",
     "Sample",
+    "SmolLM2",
+    "Timing",
+    "Token",
     "Trace",
     "WordPiece",
     "load",

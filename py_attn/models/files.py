@@ -28,6 +28,8 @@ _PACKAGES = {
 def find(name: str) -> Path:
     """The file of this name: below ``$PY_ATTN_MODELS``, or in an installed package that contains it.
 
+    Below ``$PY_ATTN_MODELS`` the file may also have the name under which it was published.
+
     Parameters
     ----------
     name : str
@@ -39,9 +41,10 @@ def find(name: str) -> Path:
         When neither has it; the message says what to do.
     """
     folder = os.environ.get("PY_ATTN_MODELS")
-    if folder and (path := Path(folder) / name).is_file():
-        return path
-    package, member = _PACKAGES.get(name, ("", ""))
+    package, member = _PACKAGES.get(name, ("", name))
+    for each in (Path(name), Path(name).with_name(Path(member).name)):
+        if folder and (path := Path(folder) / each).is_file():
+            return path
     spec = importlib.util.find_spec(package) if package else None
     for place in (spec.submodule_search_locations or []) if spec else []:
         if (path := Path(place) / member).is_file():

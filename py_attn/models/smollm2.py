@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,6 +31,9 @@ from py_attn.models.written import ALTERNATIVES, CacheOptions, Sampling, Weights
 _SUBMISSION_MS = 20.0
 _MAX_STEPS = 16
 _SUBMISSIONS_AHEAD = 4
+# Of a character in UTF-8, in bytes; each may be a token.
+_LONGEST_CHARACTER = 4
+_NOTHING_WRITTEN = "nothing was written yet; call start, generate or score first"
 
 
 class Alternative(NamedTuple):
@@ -137,7 +140,9 @@ class SmolLM2:
         self._text = Written(device, config, weights, options)
         self.timing: Timing | None = None
         self._busy = False
-        self._closing: asyncio.Task[None] | None = None
+        self._destroyed = False
+        # What ends the writing of streams that were dropped.
+        self._closing: set[asyncio.Task[None]] = set()
         self._step_ms = 10.0
 
     # Text and tokens
@@ -169,7 +174,14 @@ class SmolLM2:
         ----------
         messages : sequence of dict
             Each with "role" ("system", "user" or "assistant") and "content".
+
+        Raises
+        ------
+        ValueError, TypeError
+            For messages that are not of this form, or a model whose file has no template.
         """
+        if not self._template:
+            raise ValueError("chat: the model's file has no chat template")
         return render(self._template, messages)
 
     # What was written
@@ -206,9 +218,12 @@ class SmolLM2:
 
     @heads_off.setter
     def heads_off(self, heads: Iterable[tuple[int, int]]) -> None:
-        checked = frozenset(
-            (check_int("heads_off", layer), check_int("heads_off", head)) for layer, head in heads
-        )
+        self._check_open()
+        try:
+            pairs = [(layer, head) for layer, head in heads]
+        except (TypeError, ValueError):
+            raise TypeError(f"heads_off: expected pairs of a layer and a head, got {heads!r}") from None
+        checked = frozenset((check_int("heads_off", a), check_int("heads_off", b)) for a, b in pairs)
         for layer, head in checked:
             if not (0 <= layer < self.layers and 0 <= head < self.heads):
                 raise ValueError(
@@ -247,14 +262,16 @@ class SmolLM2:
         Raises
         ------
         ValueError, TypeError
-            When no token would be left, or more than the context holds, or for ids outside the vocabulary.
+            When no token would be left, or more than the context holds, or for ids outside the vocabulary;
+            the text stays as it was then.
         RuntimeError
             While the model is at work.
         """
+        self._check_open()
         kept = check_int("length", length)
         if not 0 <= kept <= len(self._text.tokens):
             raise ValueError(f"length: expected 0 to {len(self._text.tokens)}, got {kept}")
-        text = self._check_ids([*self._text.tokens[:kept], *ids])
+        text = self._check_ids([*self._text.tokens[:kept], *_as_list("ids", ids)])
         async with self._at_work():
             self._text.rewind(kept, text[kept:])
             await self._text.process(_pause)
@@ -329,6 +346,7 @@ class SmolLM2:
         Stream
             An async iterator of :class:`Token`.
         """
+        self._check_open()
         sampling = _check_sampling(temperature, top_k, top_p)
         count = check_int("max_new_tokens", max_new_tokens)
         if count < 0:
@@ -339,7 +357,7 @@ class SmolLM2:
         ends = _check_stop(stop)
         prompt = None if ids is None else self._check_ids(ids)
         if prompt is None and not self._text.tokens:
-            raise ValueError("ids: expected a prompt, since nothing was written yet")
+            raise ValueError(f"ids: expected a prompt, since {_NOTHING_WRITTEN}")
         return Stream(self, self._stream(prompt, count, sampling, number, ends, alternatives))
 
     async def _stream(
@@ -357,22 +375,28 @@ class SmolLM2:
                 text.start(prompt)
             await text.process(_pause)
             prompt_length = len(text.tokens)
-            seen, new_text, first = prompt_length, "", 0.0
+            new_text, first = "", 0.0
             decoder = Decoder(self.tokenizer)
+            for number in text.tokens[-_LONGEST_CHARACTER:]:  # the text may end in the middle of a character
+                decoder.push(number)
             try:
-                async for token in self._steps(min(count, text.room), sampling, seed, alternatives):
-                    now = time.perf_counter()
-                    first = first or now
-                    seen += 1
-                    self.timing = Timing(first - begun, seen - prompt_length, now - first)
-                    shown = token._replace(text=decoder.push(token.id))
-                    new_text += shown.text
-                    yield shown
-                    if any(end in new_text for end in ends):
-                        break
+                async with aclosing(
+                    self._steps(min(count, text.room), sampling, seed, alternatives)
+                ) as written:
+                    async for token in written:
+                        now = time.perf_counter()
+                        first = first or now
+                        text.accept(token.id)
+                        self.timing = Timing(first - begun, len(text.tokens) - prompt_length, now - first)
+                        shown = token._replace(text=decoder.push(token.id))
+                        new_text += shown.text
+                        yield shown
+                        self._check_open()
+                        if any(end in new_text for end in ends):
+                            break
             finally:
-                if not self.device.lost:
-                    text.rewind(seen)
+                if not (self.device.lost or self._destroyed):
+                    text.rewind(len(text.tokens))
 
     async def _steps(
         self, count: int, sampling: Sampling, seed: int, alternatives: bool
@@ -400,7 +424,6 @@ class SmolLM2:
                 ids, log_probs, other_ids, other_log_probs = await reading.pop(0)
                 ids, ended = self._until_end(ids.tolist())
                 self._note_speed(len(ids), begun)
-                text.accept(ids)
                 for n, number in enumerate(ids):
                     others = (
                         self._alternatives(other_ids[n], other_log_probs[n]) if other_ids is not None else []
@@ -456,9 +479,9 @@ class SmolLM2:
         ValueError, TypeError, RuntimeError
             As :meth:`start`.
         """
-        prompt = self._check_ids(ids)
+        text = self._check_ids(ids)
         async with self._at_work():
-            self._text.start(prompt)
+            self._text.start(text)
             await self._text.process(_pause)
             return (await self._text.statistics())[:, 0].astype(np.float64)
 
@@ -468,8 +491,11 @@ class SmolLM2:
         Raises
         ------
         ValueError
-            For an index below 1 or past the next token's.
+            For an index below 1 or past the next token's, or before anything was processed.
+        RuntimeError
+            While the model is at work.
         """
+        self._check_written()
         place = check_int("index", index)
         if not 1 <= place <= len(self._text.tokens):
             raise ValueError(f"index: expected 1 to {len(self._text.tokens)}, got {place}")
@@ -512,14 +538,20 @@ class SmolLM2:
         Raises
         ------
         ValueError, TypeError
-            For a layer or head that does not exist, or before anything was processed.
+            For a layer or head that does not exist, a slice with a step below 1, or before anything was
+            processed.
         """
+        self._check_open()
         number = check_int("layer", layer)
         if not 0 <= number < self.layers:
             raise ValueError(f"layer: expected 0 to {self.layers - 1}, got {number}")
         if not self._text.position:
-            raise ValueError("nothing was processed yet: call start, generate or score first")
-        return self._text.attention(number, heads if heads is None else _as_list(heads), rows, columns)
+            raise ValueError(
+                "layer: nothing was processed yet, since a prompt's last token waits for the next step"
+                if self._text.tokens
+                else f"layer: {_NOTHING_WRITTEN}"
+            )
+        return self._text.attention(number, heads, rows, columns)
 
     def layer_tensors(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of a layer for the tokens that were processed.
@@ -561,7 +593,8 @@ class SmolLM2:
         RuntimeError
             While the model is at work.
         """
-        tokens = self._text.tokens
+        self._check_open()
+        tokens = self.tokens
         if len(tokens) < 2:
             raise ValueError(f"text: expected at least two tokens to compare with, got {len(tokens)}")
         length = len(tokens)
@@ -569,8 +602,9 @@ class SmolLM2:
         checked = check_cache(cache, size, ring, sink_tokens, None, self.config.context_length)
         if not ring and checked.context < length:
             raise ValueError(f"context: expected at least the text's {length} tokens, got {context}")
-        # A larger cache than the text would hold the same.
-        options = replace(checked, context=min(checked.context, length), history=length)
+        options = replace(checked, history=length)
+        if checked.context >= length:  # a larger cache than the text would hold the same
+            options = CacheOptions(checked.dtype, context=length, history=length)
         async with self._at_work():
             whole = CacheOptions(context=length, history=length)
             exact = Written(self.device, self.config, self._weights, whole)
@@ -613,6 +647,7 @@ class SmolLM2:
         RuntimeError
             While the model is at work.
         """
+        self._check_open()
         options = check_cache(cache, context, ring, sink_tokens, history, self.config.context_length)
         if len(self._text.tokens) > options.history:
             raise ValueError(
@@ -638,12 +673,11 @@ class SmolLM2:
         Raises
         ------
         ValueError
-            When nothing was processed yet.
+            When nothing was written yet.
         RuntimeError
             While the model is at work.
         """
-        if not self._text.tokens:
-            raise ValueError("nothing was processed yet: call start, generate or score first")
+        self._check_written()
         async with self._at_work():
             await self._finish()
             with self.device.timer() as timer:
@@ -655,7 +689,8 @@ class SmolLM2:
         return sums
 
     def destroy(self) -> None:
-        """Free the weights, caches and logs on the GPU."""
+        """Free the weights, caches and logs on the GPU; `tokens` stays. A second call does nothing."""
+        self._destroyed = True
         self._text.destroy()
         for tensor in self._weights.tensors():
             tensor.destroy()
@@ -666,8 +701,18 @@ class SmolLM2:
         text = self._text
         await text.process(_pause, len(text.tokens))
 
+    def _check_open(self) -> None:
+        if self._destroyed:
+            raise ValueError("model: it was destroyed; load it again")
+
+    def _check_written(self) -> None:
+        self._check_open()
+        if not self._text.tokens:
+            raise ValueError(f"text: {_NOTHING_WRITTEN}")
+
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
-        checked = [check_int("ids", number) for number in ids]
+        self._check_open()
+        checked = [check_int("ids", number) for number in _as_list("ids", ids)]
         if not checked:
             raise ValueError("ids: expected at least one token, got none")
         wrong = next((n for n in checked if not 0 <= n < self.config.vocabulary), None)
@@ -683,12 +728,13 @@ class SmolLM2:
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
         """Keep other calls out while one that waits is at work on the text."""
-        if self._closing is not None:
-            closing, self._closing = self._closing, None
-            await closing
+        if closing := [task for task in self._closing if not task.done()]:
+            await asyncio.wait(closing)
+        self._closing.clear()
+        self._check_open()
         self.device.check_alive()
         if self._busy:
-            raise RuntimeError("the model is at work; stop that first, or wait until it is done")
+            raise RuntimeError("model: it is at work; stop that first, or wait until it is done")
         self._busy = True
         try:
             yield
@@ -698,7 +744,7 @@ class SmolLM2:
     def _close(self, tokens: AsyncGenerator[Token, None]) -> None:
         """End the writing of a stream that nobody reads any more."""
         try:
-            self._closing = asyncio.get_running_loop().create_task(tokens.aclose())
+            self._closing.add(asyncio.get_running_loop().create_task(tokens.aclose()))
         except RuntimeError:  # no loop runs any more, so nothing waits either
             self._busy = False
 
@@ -720,7 +766,8 @@ class Stream:
         await self._tokens.aclose()
 
     def __del__(self) -> None:
-        self._model._close(self._tokens)
+        if self._model._busy:
+            self._model._close(self._tokens)
 
 
 async def _pause() -> None:
@@ -728,8 +775,11 @@ async def _pause() -> None:
     await asyncio.sleep(0)
 
 
-def _as_list(heads: int | list[int]) -> list[int]:
-    return [heads] if isinstance(heads, int) else list(heads)
+def _as_list(name: str, ids: Iterable[int]) -> list[int]:
+    try:
+        return list(ids)
+    except TypeError:
+        raise TypeError(f"{name}: expected a sequence of token ids, got {ids!r}") from None
 
 
 def _check_sampling(temperature: object, top_k: object, top_p: object) -> Sampling:
@@ -746,7 +796,9 @@ def _check_sampling(temperature: object, top_k: object, top_p: object) -> Sampli
 
 
 def _check_stop(stop: object) -> tuple[str, ...]:
-    ends = (stop,) if isinstance(stop, str) else tuple(stop)  # type: ignore[arg-type]
-    if any(not isinstance(end, str) or not end for end in ends):
+    ends = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(ends, Sequence) or not all(isinstance(end, str) for end in ends):
+        raise TypeError(f"stop: expected a text or a list of texts, got {stop!r}")
+    if "" in ends:
         raise ValueError(f"stop: expected texts that are not empty, got {stop!r}")
-    return ends
+    return tuple(ends)

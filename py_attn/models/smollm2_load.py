@@ -49,6 +49,10 @@ async def load(
     """
     gguf = GGUF(file)
     config = read_config(gguf)
+    if config.head_dim % 32:
+        raise ValueError(
+            f"weights: a head_dim of {config.head_dim}, supported are multiples of 32, the weights of a block"
+        )
     options = check_cache(cache, context, ring, sink_tokens, history, config.context_length)
     tokenizer = BPE.from_gguf(gguf)
     template = str(gguf.metadata.get("tokenizer.chat_template", ""))

@@ -21,7 +21,7 @@ from py_attn.gpu.program import Program
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import nn
 from py_attn.kernels.attention.forward import attention
-from py_attn.kernels.attention.weights import attention_weights
+from py_attn.kernels.attention.weights import attention_weights, check_heads, check_slice
 from py_attn.kernels.decode.cache import KVCache, check_dtypes
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
 from py_attn.kernels.quantization import turboquant
@@ -241,8 +241,6 @@ class Written:
         words[Word.SEED] = seed
         self._state.write(words)
         self._reached = max(self._reached, self.position)
-        for cache in self._caches:
-            cache.set_total(self.position)
 
     def rewind(self, length: int, ids: Sequence[int] = ()) -> None:
         """Keep the first ``length`` tokens, then add ``ids``; `process` does what is left to do then.
@@ -257,9 +255,9 @@ class Written:
 
     def set_heads_off(self, heads: frozenset[tuple[int, int]]) -> None:
         """Make the output of these (layer, head) zero from the next token on."""
-        for number, scale in enumerate(self._head_scales):
+        for number in {layer for layer, _ in heads ^ self.heads_off}:
             values = [0.0 if (number, head) in heads else 1.0 for head in range(self.config.heads)]
-            scale.write(np.array(values, np.float32))
+            self._head_scales[number].write(np.array(values, np.float32))
         self.heads_off = heads
 
     # Passes through the model
@@ -408,12 +406,12 @@ class Written:
         ids, log_probs = read[:2]
         return ids, log_probs, *(read[2:] if alternatives else (None, None))
 
-    def accept(self, ids: Iterable[int]) -> None:
-        """Take tokens that recorded steps have chosen behind the others; all but the last are processed."""
-        self.tokens += ids
+    def accept(self, number: int) -> None:
+        """Take the next token that recorded steps have chosen; all tokens before it are processed."""
+        self.tokens.append(number)
         self.position = len(self.tokens) - 1
-        for cache in self._caches:
-            cache.set_total(self.position)
+        if number in self.config.end_tokens:  # the position stays there, however many steps follow
+            self._reached = len(self.tokens)
 
     def begin_steps(self, seed: int) -> None:
         """Prepare the state for recorded steps, the first of which processes the last token."""
@@ -481,16 +479,18 @@ class Written:
             )
         return keywords
 
-    def attention(self, number: int, heads: list[int] | None, rows: slice, columns: slice) -> Tensor:
+    def attention(self, number: int, heads: object, rows: slice, columns: slice) -> Tensor:
         """The weights of a window of a layer's map: [heads, rows, columns]."""
-        begin, end, step = rows.indices(self.position)
-        end = max(begin, end)
+        chosen = check_heads(heads, self.config.heads)
+        begin, step, count = check_slice("rows", rows, self.position)
+        check_slice("columns", columns, self.position)
+        end = begin + max(0, count * step - step + 1)
         query, keys, _ = self.layer_tensors(number, self.position)
         keywords = self.masking(begin)
         part = query[:, :, begin:end]
         _, lse = attention(part, keys, keys, return_lse=True, **keywords)
         whole = attention_weights(
-            part, keys, lse, rows=slice(None, None, step), columns=columns, heads=heads, **keywords
+            part, keys, lse, rows=slice(None, None, step), columns=columns, heads=chosen, **keywords
         )
         return whole.reshape(*whole.shape[1:])
 
