@@ -79,6 +79,15 @@ def collect(page: Page, lines: queue.Queue[str]) -> dict[str, dict[str, Any]]:
 
 def remark(content: dict[str, Any]) -> str:
     """What to print about a line during the run; "" for nothing."""
+    if "row" in content:
+        value, unit = content.get("value"), content["unit"]
+        figure = f"{value:,.4g} {unit}" if value is not None else "no figure"
+        outcome = f"FAILED, {content['failed']}" if content.get("failed") else figure
+        wrong = "" if content.get("ok", True) else ", NOT RIGHT"
+        return f"{content['row']}: {outcome}{wrong} ({'; '.join(content.get('notes', []))})"
+    if "values" in content or ("unavailable" in content and "workload" not in content):
+        values = ", ".join(f"{name} {value:,.4g}" for name, value in content.get("values", {}).items())
+        return f"{content['peer']}: {values or content['unavailable']}"
     if "peer" in content:
         wall = content.get("wall")
         outcome = f"{wall['row_us']:,.0f} µs wall" if wall else content.get("unavailable", "")

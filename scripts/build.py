@@ -55,7 +55,8 @@ SAMPLE = ROOT / "web" / "public" / "sample" / "minilm.npz"
 
 def build_page() -> None:
     """Bundle web/ with Vite into the cache, unless it and its packages are unchanged."""
-    names = ("web/src", "web/public", "vite.config.js", "package-lock.json", "bench/shaders")
+    names = ["web/src", "web/public", "vite.config.js", "package-lock.json", "bench/shaders"]
+    names.append("tests/fixtures/smollm2.json")
     inputs = [ROOT / name for name in names]
     inputs += [*sorted((ROOT / "web").glob("*.html")), *sorted((ROOT / "bench").glob("*.py"))]
     stamp = Stamp(WEB_OUT / ".stamp", sha256_tree(inputs))

@@ -87,6 +87,25 @@ class Timing(NamedTuple):
         return (self.tokens - 1) / self.others_s if self.tokens > 1 and self.others_s else None
 
 
+class StepTiming(NamedTuple):
+    """How long one step takes.
+
+    Attributes
+    ----------
+    dispatches : int
+        Kernels that a step runs.
+    gpu_us : float or None
+        Microseconds on the GPU from the first one's beginning to the last one's end; None where the adapter
+        has no timestamps.
+    wall_us : float
+        Microseconds from the submission until JavaScript saw it done.
+    """
+
+    dispatches: int
+    gpu_us: float | None
+    wall_us: float
+
+
 class Difference(NamedTuple):
     """How a cache changes what the model says of a text, against a float32 cache that holds all of it.
 
@@ -663,6 +682,31 @@ class SmolLM2:
             if tokens:
                 new.start(tokens)
                 await new.process(_pause)
+
+    async def time_step(self, warmup_runs: int = 0) -> StepTiming:
+        """How long the step that writes the next token takes; the text stays as it is.
+
+        Parameters
+        ----------
+        warmup_runs : int
+            Steps right before it, which bring the GPU's clock up; each takes the room of a token.
+
+        Raises
+        ------
+        ValueError, TypeError
+            When there is no text yet, or no room for so many steps.
+        RuntimeError
+            While the model is at work.
+        """
+        runs = check_int("warmup_runs", warmup_runs)
+        if not self._text.tokens:
+            raise ValueError("nothing was processed yet: call start, generate or score first")
+        if not 0 <= runs < self.room:
+            raise ValueError(f"warmup_runs: expected 0 to {self.room - 1}, got {runs}")
+        async with self._at_work():
+            await self._text.process(_pause)
+            dispatches, timing = await self._text.time_step(runs)
+        return StepTiming(dispatches, timing.gpu_us, timing.wall_us)
 
     async def profile(self) -> dict[str, float | None]:
         """Microseconds on the GPU of each kernel in one step, by the kernels' names.

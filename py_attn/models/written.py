@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.arguments import check_int, check_positive
+from py_attn.gpu.bridge import RawTiming
 from py_attn.gpu.device import Device
 from py_attn.gpu.program import Program
 from py_attn.gpu.tensor import Tensor
@@ -422,6 +423,16 @@ class Written:
         """Run so many steps; `written` tells what they chose."""
         program.submit(times=steps)
         self._reached += steps
+
+    async def time_step(self, warmup_runs: int) -> tuple[int, RawTiming]:
+        """The step's dispatches, and its time right after so many others; the text stays as it is."""
+        program, length = self.program(Sampling(), False), len(self.tokens)
+        self.begin_steps(0)
+        self._reached += warmup_runs + 1
+        try:
+            return len(program), await program.time_after(warmup_runs)
+        finally:
+            self.rewind(length)
 
     def repeat_step(self) -> None:
         """Process the last token as a step does, without going on from it."""

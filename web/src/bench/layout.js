@@ -14,6 +14,10 @@ const WORKLOADS =
   'calls. Wall: each of many calls in a row until the GPU is done, the same steps for the peers, whose inputs and outputs ' +
   'stay on the GPU too.';
 
+const MODEL =
+  'SmolLM2-135M-Instruct writes: its greedy text is compared with another implementation’s, then it is timed, wall time unless ' +
+  'said otherwise. The peer reads the same file.';
+
 /**
  * Fills an element with the page, and returns the elements that change.
  * @param {HTMLElement} element
@@ -37,6 +41,7 @@ function results(report) {
   const table = h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Table of workloads' });
   const summary = h('ul', { class: 'bench-summary' });
   const picture = h('figure', { class: 'picture scroll-x' });
+  const model = h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Tables of the language model' });
   const starts = h('div', { class: 'scroll-x' });
   const frame = h('div', { class: 'start-frame' });
   const files = h(
@@ -46,16 +51,18 @@ function results(report) {
     fileButton('JSON', 'py-attn-bench.json', 'application/json', report, (made) => `${JSON.stringify(made, null, 2)}\n`),
   );
   const startCard = section('Start of the page', START, h('span'), starts, frame);
-  startCard.hidden = true;
+  const modelCard = section('The language model', MODEL, h('span'), model);
+  for (const card of [startCard, modelCard]) card.hidden = true;
   const box = h(
     'div',
     { class: 'bench-results', id: 'results', hidden: true },
     section('Ceilings', 'What this adapter can do at best, measured just now.', h('span'), ceilings),
     section('Workloads', WORKLOADS, files, summary, table),
     section('Roofline', 'Rate over arithmetic intensity; the line is what the ceilings allow.', h('span'), picture),
+    modelCard,
     startCard,
   );
-  return { box, ceilings, table, summary, picture, files, starts, frame, startCard };
+  return { box, ceilings, table, summary, picture, files, model, modelCard, starts, frame, startCard };
 }
 
 /** @param {string} title @param {string} text @param {HTMLElement} end @param {HTMLElement[]} content */
@@ -100,7 +107,7 @@ function hero() {
     'div',
     { class: 'hero' },
     h('h1', null, 'How fast, on your GPU'),
-    h('p', null, 'Every kernel against this adapter’s own ceilings, and against onnxruntime-web and jax-js in the same browser in the same run.'),
+    h('p', null, 'Every kernel against this adapter’s own ceilings, and against onnxruntime-web, jax-js and wllama in the same browser in the same run.'),
   );
 }
 

@@ -11,7 +11,7 @@ import { readOptions } from './options.js';
 import { roofline } from './roofline.js';
 import { runBench } from './run.js';
 import { measureStart } from './start.js';
-import { showCeilings, showStarts, showSummary, showTable } from './table.js';
+import { showCeilings, showModel, showStarts, showSummary, showTable } from './table.js';
 
 /** @typedef {import('./types').Report} Report */
 
@@ -94,6 +94,8 @@ function show(report) {
   showTable(page.table, report);
   showSummary(page.summary, report);
   fill(page.picture, roofline(report));
+  page.modelCard.hidden = !report.model.length;
+  showModel(page.model, report);
   showStarts(page.starts, report);
   page.startCard.hidden = !report.starts.length && !page.frame.firstChild;
   page.results.hidden = false;

@@ -3,6 +3,7 @@
 import { formatError, formatTime } from '../format.js';
 import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
 import { speedUp } from './goals.js';
+import { modelCell, modelFigure, modelNotes, modelPeerNames, modelPeerText } from './model.js';
 
 /**
  * @typedef {import('./types').Report} Report
@@ -23,14 +24,19 @@ export function toMarkdown(report) {
     '',
     ...ceilingLines(report),
     '',
-    table(columns),
-    table(columns.map(() => '---')),
-    ...report.rows.map((row) => table(cells(row, report, goals))),
-    '',
-    'Time: on the GPU, median over passes of many calls. Wall: each of many calls in a row, from the first call until the ' +
-      'queue is empty; the peers are timed by the same steps with inputs and outputs on the GPU. Replayed: the same for a ' +
-      'recorded program. Error: largest difference from float64 on sampled rows (for TurboQuant: relative square error).',
   ];
+  if (report.rows.length) {
+    lines.push(
+      table(columns),
+      table(columns.map(() => '---')),
+      ...report.rows.map((row) => table(cells(row, report, goals))),
+      '',
+      'Time: on the GPU, median over passes of many calls. Wall: each of many calls in a row, from the first call until the ' +
+        'queue is empty; the peers are timed by the same steps with inputs and outputs on the GPU. Replayed: the same for a ' +
+        'recorded program. Error: largest difference from float64 on sampled rows (for TurboQuant: relative square error).',
+    );
+  }
+  lines.push(...modelLines(report));
   for (const line of summary(report)) lines.push('', `${line}.`);
   for (const { visit, marks } of report.starts) {
     const stages = Object.entries(marks).map(([stage, ms]) => `${stage} ${formatTime(1000 * ms)}`);
@@ -41,7 +47,7 @@ export function toMarkdown(report) {
 
 /** What the whole run says, a sentence each. @param {Report} report */
 export function summary(report) {
-  const judged = report.rows.flatMap(({ goals }) => goals).filter(({ met }) => met !== null);
+  const judged = [...report.rows, ...report.model].flatMap(({ goals }) => goals).filter(({ met }) => met !== null);
   const lines = judged.length ? [`${judged.filter(({ met }) => met).length} of ${judged.length} goals met`] : [];
   for (const name of peerNames(report)) {
     const found = speedUp(report, name);
@@ -85,6 +91,30 @@ function ceilingLines({ ceilings, processor }) {
       `CPU time: one \`pa.attention\` ${formatTime(processor.call_us)}, ` +
         `a recorded program of 300 dispatches ${formatTime(processor.submit_300_us)}.`,
     );
+  }
+  return lines;
+}
+
+/** The language model's table, and those of its rows that have one of their own. @param {Report} report */
+function modelLines(report) {
+  if (!report.model.length) return [];
+  const peers = modelPeerNames(report);
+  const goals = report.model.some((row) => row.goals.length);
+  const columns = ['SmolLM2-135M, 4 bits', 'here', ...peers, ...(goals ? ['goals'] : []), 'remarks'];
+  const lines = ['', table(columns), table(columns.map(() => '---'))];
+  for (const row of report.model) {
+    const judged = goals ? [row.goals.map(goalText).join('; ')] : [];
+    const theirs = peers.map((name) => modelPeerText(row, name));
+    lines.push(table([row.work.title, modelFigure(row.result?.value, row.work.unit), ...theirs, ...judged, modelNotes(row).join('; ')]));
+  }
+  for (const name of peers) {
+    const notes = report.model.flatMap(({ peers: all }) => all).find(({ peer }) => peer === name)?.notes;
+    if (notes) lines.push('', `${name}: ${notes.join('; ')}.`);
+  }
+  for (const { result } of report.model) {
+    if (!result?.table) continue;
+    const { columns: heads, rows } = result.table;
+    lines.push('', table(heads), table(heads.map(() => '---')), ...rows.map((cells) => table(cells.map(modelCell))));
   }
   return lines;
 }

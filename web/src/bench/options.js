@@ -1,5 +1,5 @@
 /**
- * What the page's address may ask for: `?only=minilm,decode` (names of workloads), `?size=small|full`, `?peers=0`,
+ * What the page's address may ask for: `?only=minilm,decode` (names of workloads; `model` is the language model, with rows such as `model-prefill`), `?size=small|full`, `?peers=0`,
  * `?naive=0`, `?wall=0`, `?tune=0`, `?variant=tiled`, `?tile={"rows":8}` (fields to replace in every tile that is chosen),
  * `?splits=64` (of decode), `?starts=N` (how often the start of the main page is measured; once unless `only` is given; `?only=none&starts=5` measures nothing else), `?report=URL` (lines are POSTed there, DONE is the last; starts at once), `?start`.
  */

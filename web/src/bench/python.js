@@ -1,9 +1,13 @@
-/** The bench's Python half (bench/*.py and its shaders) in the page's Python. */
+/** The bench's Python half (bench/*.py, its shaders and what it compares with) in the page's Python. */
 
 /** @typedef {import('../runtime/client.js').Runtime} Runtime */
 
 const FILES = /** @type {Record<string, string>} */ (
-  import.meta.glob(['../../../bench/*.py', '../../../bench/shaders/*'], { query: '?raw', import: 'default', eager: true })
+  import.meta.glob(['../../../bench/*.py', '../../../bench/shaders/*', '../../../tests/fixtures/smollm2.json'], {
+    query: '?raw',
+    import: 'default',
+    eager: true,
+  })
 );
 
 /**
@@ -12,7 +16,7 @@ const FILES = /** @type {Record<string, string>} */ (
  */
 export async function installBench(runtime) {
   const files = Object.fromEntries(
-    Object.entries(FILES).map(([path, text]) => [path.slice(path.indexOf('/bench/') + 1), text]),
+    Object.entries(FILES).map(([path, text]) => [path.replace('../../../', ''), text]),
   );
   await runtime.run(`
 import json, pathlib, sys
@@ -22,7 +26,7 @@ for name, text in json.loads(${literal(files)}).items():
     path.write_text(text)
 if "/py_attn_bench" not in sys.path:
     sys.path.insert(0, "/py_attn_bench")
-from bench import measure as bench_measure
+from bench import language as bench_language, measure as bench_measure
 `);
 }
 
@@ -32,9 +36,24 @@ from bench import measure as bench_measure
  * @returns {Promise<any>}
  */
 export function ask(runtime, name, ...given) {
-  const awaited = name === 'listed' ? '' : 'await ';
-  const call = `${awaited}bench_measure.${name}(*json.loads(${literal(given)}))`;
-  return runtime.run(`json.dumps(${call})`).then(JSON.parse);
+  return call(runtime, `bench_measure.${name}`, given);
+}
+
+/**
+ * Calls a function of bench/language.py.
+ * @param {Runtime} runtime @param {string} name @param {...unknown} given
+ * @returns {Promise<any>}
+ */
+export function askModel(runtime, name, ...given) {
+  return call(runtime, `bench_language.${name}`, given);
+}
+
+/** @param {Runtime} runtime @param {string} name @param {unknown[]} given */
+function call(runtime, name, given) {
+  const source = `
+made = ${name}(*json.loads(${literal(given)}))
+json.dumps(await made if hasattr(made, "__await__") else made)`;
+  return runtime.run(source).then(JSON.parse);
 }
 
 /** Data as a Python string of JSON. @param {unknown} value */

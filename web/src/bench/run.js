@@ -1,9 +1,13 @@
-/** What the bench measures, in order: ceilings, CPU time, each workload by our kernels and by the peers, starts of the page. */
+/**
+ * What the bench measures, in order: ceilings, CPU time, each workload by our kernels and by the peers, the language
+ * model likewise, starts of the page.
+ */
 
 import { judge } from './goals.js';
 import { peerNames } from './markdown.js';
+import { measureModel } from './model.js';
 import { PEERS, Peers } from './peers/client.js';
-import { ask, installBench } from './python.js';
+import { ask, askModel, installBench } from './python.js';
 import { describeMedians, describeStart } from './start-text.js';
 
 /**
@@ -35,8 +39,11 @@ export async function runBench(runtime, options, listener) {
   /** @type {Workload[]} */
   const workloads = await ask(runtime, 'listed', report.size, options.only);
   report.rows = workloads.map((workload) => ({ workload, peers: [], goals: [] }));
+  /** @type {import('./types').ModelWork[]} */
+  const model = await askModel(runtime, 'listed', report.size, options.only);
+  report.model = model.map((work) => ({ work, peers: [], goals: [] }));
   const steps = workloads.length + 3;
-  const { rows, starts, ...head } = report;
+  const { rows, model: modelRows, starts, ...head } = report;
   listener.line('run', head);
   listener.changed(report);
 
@@ -50,7 +57,13 @@ export async function runBench(runtime, options, listener) {
   listener.line('processor', report.processor ?? {});
   listener.changed(report);
 
-  await measureRows(runtime, report, options, listener, steps);
+  const peers = new Peers();
+  try {
+    await measureRows(runtime, report, options, listener, steps, peers);
+    await measureModel(runtime, report, options, listener, peers);
+  } finally {
+    peers.stopAll();
+  }
   await measureStarts(report, options.starts, listener);
   report.seconds = (performance.now() - begun) / 1000;
   listener.step('Done', steps, steps);
@@ -72,6 +85,7 @@ function emptyReport({ adapter, software, features, versions }, { size, given })
     ceilings: null,
     processor: null,
     rows: [],
+    model: [],
     starts: [],
     seconds: 0,
   };
@@ -81,28 +95,24 @@ function emptyReport({ adapter, software, features, versions }, { size, given })
  * Each workload, by our kernels and then by the peers that have it.
  * @param {import('../runtime/client.js').Runtime} runtime
  * @param {Report} report @param {import('./options.js').Options} options @param {Listener} listener @param {number} steps
+ * @param {Peers} peers
  */
-async function measureRows(runtime, report, options, listener, steps) {
-  const peers = new Peers();
-  const names = options.peers ?? PEERS;
-  try {
-    for (const [index, row] of report.rows.entries()) {
-      listener.step(row.workload.title, index + 2, steps);
-      await measureOurs(runtime, row, report, options);
-      judge(report);
-      listener.line('workload', brief(row));
-      listener.changed(report);
-      for (const name of row.ours ? names : []) {
-        listener.step(`${row.workload.title} – ${name}`, index + 2, steps);
-        await measurePeer(peers, name, row, report, listener);
-      }
-      delete row.ours?.expected;
-      delete row.ours?.rows;
+async function measureRows(runtime, report, options, listener, steps, peers) {
+  const names = PEERS.filter((name) => options.peers?.includes(name) ?? true);
+  for (const [index, row] of report.rows.entries()) {
+    listener.step(row.workload.title, index + 2, steps);
+    await measureOurs(runtime, row, report, options);
+    judge(report);
+    listener.line('workload', brief(row));
+    listener.changed(report);
+    for (const name of row.ours ? names : []) {
+      listener.step(`${row.workload.title} – ${name}`, index + 2, steps);
+      await measurePeer(peers, name, row, report, listener);
     }
-    for (const name of peerNames(report)) report.versions[name] = await peers.version(name).catch(() => 'did not start');
-  } finally {
-    peers.stopAll();
+    delete row.ours?.expected;
+    delete row.ours?.rows;
   }
+  for (const name of peerNames(report)) report.versions[name] = await peers.version(name).catch(() => 'did not start');
 }
 
 /** @param {Peers} peers @param {string} name @param {Row} row @param {Report} report @param {Listener} listener */

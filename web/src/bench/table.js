@@ -4,6 +4,7 @@ import { fill, h } from '../dom.js';
 import { formatError, formatTime } from '../format.js';
 import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
 import { peerNames, peerText, summary } from './markdown.js';
+import { modelCell, modelFigure, modelNotes, modelPeerNames, modelPeerText } from './model.js';
 
 /**
  * @typedef {import('./types').Report} Report
@@ -91,6 +92,48 @@ function goal({ text, value, met }) {
   const state = met === null ? 'open' : met ? 'met' : 'missed';
   const word = met === null ? 'not measured' : `${met ? 'met' : 'not met'}, ${formatFigure(value ?? 0)}`;
   return h('div', { class: 'goal', dataset: { state } }, text, h('div', { class: 'small' }, word));
+}
+
+/** The language model's table, and those of its rows that have one of their own. @param {Element} element @param {Report} report */
+export function showModel(element, report) {
+  const peers = modelPeerNames(report);
+  const goals = report.model.some((row) => row.goals.length);
+  const heads = ['SmolLM2-135M, 4 bits', 'Here', ...peers, ...(goals ? ['Goals'] : [])];
+  const lines = report.model.map((row) => {
+    const { work, result, failed } = row;
+    const small = (/** @type {string} */ text) => h('div', { class: 'small muted' }, text);
+    const notes = modelNotes(row);
+    return [
+      h('span', null, work.title, notes.length > 0 && small(notes.join('; '))),
+      failed ? 'failed' : modelFigure(result?.value, work.unit),
+      ...peers.map((name) => modelPeerCell(row, name)),
+      ...(goals ? [h('span', null, row.goals.map(goal))] : []),
+    ];
+  });
+  const own = report.model.flatMap(({ work, result }) => (result?.table ? [{ title: work.title, ...result.table }] : []));
+  fill(
+    element,
+    plainTable('SmolLM2', heads, lines),
+    own.map(({ title, columns, rows }) => plainTable(title, columns, rows.map((cells) => cells.map(modelCell)))),
+  );
+}
+
+/** @param {import('./types').ModelRow} row @param {string} name */
+function modelPeerCell(row, name) {
+  const peer = row.peers.find((candidate) => candidate.peer === name);
+  const title = peer?.unavailable ?? peer?.notes?.join('; ') ?? '';
+  return h('span', title ? { title } : null, modelPeerText(row, name));
+}
+
+/** A table whose first column names its rows. @param {string} caption @param {string[]} heads @param {(string | Node)[][]} rows */
+function plainTable(caption, heads, rows) {
+  return h(
+    'table',
+    { class: 'bench-table' },
+    h('caption', { class: 'sr-only' }, caption),
+    h('thead', null, h('tr', null, heads.map((text, n) => h('th', { scope: 'col', class: n ? 'number' : '' }, text)))),
+    h('tbody', null, rows.map(([first, ...rest]) => h('tr', null, h('th', { scope: 'row' }, first), rest.map((cell) => h('td', { class: 'number' }, cell))))),
+  );
 }
 
 /** @param {Element} element @param {Report} report */

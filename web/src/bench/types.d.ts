@@ -95,6 +95,55 @@ export interface Row {
   goals: Verdict[];
 }
 
+/** A row of the language model's table, from bench/language.py. */
+export interface ModelWork {
+  name: string;
+  title: string;
+  unit: string;
+  /** `of` is a peer, or empty */
+  goals: { sign: '>=' | '<='; value: number; of: string }[];
+}
+
+export interface ModelResult {
+  value: number | null;
+  /** whether what was computed is right */
+  ok: boolean;
+  notes: string[];
+  table: { columns: string[]; rows: (string | number | null)[][] } | null;
+}
+
+export interface ModelPeerTask {
+  /** a prompt, what is written after it, and how many tokens of that to compare */
+  checked: { ids: number[]; text: string; count: number };
+  decode: { ids: number[]; count: number };
+  prefill: { ids: number[] };
+  context: number;
+  repeats: number;
+}
+
+export interface ModelPeerResult {
+  /** the figures by the names of our rows */
+  values: Record<string, number>;
+  text: string;
+  notes: string[];
+}
+
+export interface ModelPeer {
+  peer: string;
+  value?: number;
+  ok?: boolean;
+  notes?: string[];
+  unavailable?: string;
+}
+
+export interface ModelRow {
+  work: ModelWork;
+  result?: ModelResult;
+  failed?: string;
+  peers: ModelPeer[];
+  goals: Verdict[];
+}
+
 export interface Ceilings {
   read_gbs: number;
   copy_gbs: number;
@@ -128,6 +177,7 @@ export interface Report {
   ceilings: Ceilings | null;
   processor: { call_us: number; submit_300_us: number } | null;
   rows: Row[];
+  model: ModelRow[];
   starts: Start[];
   seconds: number;
 }

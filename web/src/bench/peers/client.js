@@ -9,10 +9,15 @@ import * as Comlink from 'comlink';
  */
 
 export const PEERS = ['onnxruntime-web', 'jax-js'];
+/** Those that compute the language model. */
+export const MODEL_PEERS = ['wllama on WebGPU', 'wllama on the CPU'];
 /** A peer's result may be this far from the float64 reference, over the largest value: other orders of summation. */
 /** @type {Record<string, number>} */
 const TOLERANCE = { float32: 2e-5, float16: 1e-2 };
 const TIMEOUT_MS = 90_000;
+const MODEL_TIMEOUT_MS = 240_000;
+/** A peer's text may differ where two tokens are about as likely; it begins with these characters. */
+const SAME_CHARACTERS = 16;
 /** Larger inputs and outputs are ours alone: what runs out of memory may take the browser's GPU process with it. */
 const MOST_BYTES = 700e6;
 
@@ -49,6 +54,23 @@ export class Peers {
     }
   }
 
+  /**
+   * Checks and times the language model; the figures are by the names of our rows.
+   * @param {string} name
+   * @param {import('../types').ModelPeerTask} task
+   * @returns {Promise<{ values?: Record<string, number>, ok?: boolean, notes?: string[], text?: string, unavailable?: string }>}
+   */
+  async runModel(name, task) {
+    try {
+      const found = await this.#ask(name, (remote) => remote.runModel(name, task, new URL('.', document.baseURI).href), MODEL_TIMEOUT_MS);
+      return { ...found, ok: sameBeginning(found.text, task.checked.text) };
+    } catch (error) {
+      return { unavailable: String(/** @type {Error} */ (error)?.message ?? error).slice(0, 300) };
+    } finally {
+      this.stop(name);
+    }
+  }
+
   /** @param {string} name */
   stop(name) {
     this.#workers.get(name)?.[0].terminate();
@@ -63,9 +85,10 @@ export class Peers {
    * @template T
    * @param {string} name
    * @param {(remote: Comlink.Remote<import('./worker.js').PeerWorker>) => Promise<T>} question
+   * @param {number} [patience] in milliseconds
    * @returns {Promise<T>}
    */
-  async #ask(name, question) {
+  async #ask(name, question, patience = TIMEOUT_MS) {
     let pair = this.#workers.get(name);
     if (!pair) {
       const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name });
@@ -76,7 +99,7 @@ export class Peers {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let timer;
     const ended = new Promise((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer within ${TIMEOUT_MS / 1000} s`)), TIMEOUT_MS);
+      timer = setTimeout(() => reject(new Error(`no answer within ${patience / 1000} s`)), patience);
       worker.onerror = (event) => reject(new Error(event.message || 'its worker failed'));
     });
     try {
@@ -85,6 +108,12 @@ export class Peers {
       clearTimeout(timer);
     }
   }
+}
+
+/** Whether a text begins as another, of which it may be a part. @param {string} text @param {string} expected */
+export function sameBeginning(text, expected) {
+  const length = Math.min(SAME_CHARACTERS, text.length, expected.length);
+  return length > 0 && text.slice(0, length) === expected.slice(0, length);
 }
 
 /** @param {Float32Array[]} got @param {number[][]} expected */

@@ -13,6 +13,8 @@ import * as Comlink from 'comlink';
 const LIBRARIES = {
   'onnxruntime-web': () => import('./onnx.js'),
   'jax-js': () => import('./jax.js'),
+  'wllama on WebGPU': () => import('./wllama.js'),
+  'wllama on the CPU': () => import('./wllama.js'),
 };
 
 const worker = {
@@ -29,6 +31,12 @@ const worker = {
   /** @param {string} name @param {PeerTask} task */
   async run(name, task) {
     return (await LIBRARIES[name]()).run(task);
+  },
+
+  /** @param {string} name @param {import('../types').ModelPeerTask} task @param {string} base the site's folder */
+  async runModel(name, task, base) {
+    const { runModel } = await import('./wllama.js');
+    return runModel(task, base, name.includes('WebGPU'));
   },
 };
 
