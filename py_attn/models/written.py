@@ -272,7 +272,7 @@ class Written:
         while self.position < end:
             left = end - self.position
             # A ring that is full is passed token by token, each of which makes one older entry go.
-            free = self.options.context - self.options.sink_tokens - self.position
+            free = self.options.context - self.position
             count = min(left, limit, max(1, free))
             self._pass(count)
             self.position += count
