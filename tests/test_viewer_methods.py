@@ -12,6 +12,8 @@ from py_attn.viewer.methods import METHODS, early_methods
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "web" / "public" / "sample" / "minilm.npz"
+#: What a front end that writes calls: only the page's has a language model.
+WRITE = {name for name in METHODS if name.startswith("write_")}
 
 
 def test_the_front_end_calls_what_there_is():
@@ -23,6 +25,7 @@ def test_the_front_end_calls_what_there_is():
 def test_a_notebook_s_front_end_runs_no_source_text():
     assert {name for name, method in METHODS.items() if not method.notebook} == {
         "decode_cache", "edit", "load_model", "open_file", "open_sample", "open_synthetic", "open_text",
+        *WRITE,
     }  # fmt: skip
 
 
@@ -49,7 +52,9 @@ def test_methods_of_a_start_wait_for_methods_of_a_start():
 
 
 def test_progress_goes_to_the_methods_that_report_it():
-    assert {name for name, method in METHODS.items() if method.reports_progress} == {"load_model", "measure"}
+    assert {name for name, method in METHODS.items() if method.reports_progress} == {
+        "load_model", "measure", "write_load",
+    }  # fmt: skip
     viewer, news = Viewer(), []
     asyncio.run(viewer.call("open_sample", {"data": SAMPLE.read_bytes()}, lambda *new: news.append(new)))
     assert not news

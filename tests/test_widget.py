@@ -11,6 +11,7 @@ import pytest
 import traitlets
 
 import py_attn as pa
+from e2e.page.fake_writer import FakeWriter
 from py_attn.remote import session
 from py_attn.remote.host import Host
 from py_attn.remote.session import Session
@@ -369,3 +370,17 @@ async def test_arrays_of_others_are_taken(wrap):
     ours = AttentionView(query, key, value, causal=True)
     theirs = AttentionView(wrap(query), wrap(key), wrap(value), causal=True)
     assert await ours.export("json", head=1) == await theirs.export("json", head=1)
+
+
+async def test_what_a_language_model_has_written_is_looked_at():
+    model = FakeWriter()
+    with pytest.raises(ValueError, match="model: expected a text to look at"):
+        await AttentionView.from_written(model)
+    await model.start(model.tokenize("the old light house"))
+    shown = await AttentionView.from_written(model, layer=29, head=8)
+    assert (shown.source["kind"], shown.source["layers"], shown.source["heads"]) == ("written", 30, 9)
+    assert shown.tokens == [" the", " old", " light", " house"]
+    front = FrontEnd(shown)
+    await front.hello()
+    row = await front.call("overview_row", query=3)
+    assert row["rgba"].shape == (30 * 9 * 4 * 4,)

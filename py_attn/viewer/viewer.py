@@ -16,6 +16,7 @@ from py_attn.viewer.methods import METHODS, early_methods
 from py_attn.viewer.sources.given import GivenSource
 from py_attn.viewer.sources.mods import LIMIT_SECONDS, ModError, compile_mods, explain
 from py_attn.viewer.sources.source import Layer, Source
+from py_attn.viewer.writing import Writer
 
 Progress = Callable[[str, int, int], None]
 RequestDevice = Callable[[], Awaitable[pa.Device]]
@@ -44,6 +45,8 @@ class Viewer:
         How long that text may run.
     decode : Decode or None
         The decode panel's cache.
+    writer : Writer or None
+        The language model and its text; None until it is loaded.
     """
 
     def __init__(self, request_device: RequestDevice = pa.request_device) -> None:
@@ -60,6 +63,7 @@ class Viewer:
         self._computing: Engine = ReferenceEngine() if device is None else GPUEngine(device)
         self.model: Any = None
         self.decode: Decode | None = None
+        self.writer: Writer | None = None
 
     def beside(self) -> Viewer:
         """Another viewer on the same device, for a file."""

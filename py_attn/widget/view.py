@@ -13,7 +13,9 @@ import traitlets
 from py_attn.remote import session
 from py_attn.remote.session import Acquire
 from py_attn.viewer.sources.arrays import query_source, weights_source
-from py_attn.viewer.sources.source import Source
+from py_attn.viewer.sources.source import Layer, Source
+from py_attn.viewer.sources.written import written_source
+from py_attn.viewer.writing import token_texts
 from py_attn.widget import _export
 from py_attn.widget._snapshots import Snapshots, display
 from py_attn.widget._traits import SETTABLE, ViewTraits
@@ -158,6 +160,40 @@ class AttentionView(ViewTraits):
                 "with output_attentions=True"
             )
         return cls(weights=found, tokens=tokens, **options)
+
+    @classmethod
+    async def from_written(
+        cls,
+        model: Any,
+        *,
+        layer: int = 0,
+        head: int = 0,
+        colormap: str = "auto",
+        color_scale: Literal["sqrt", "linear", "log"] = "sqrt",
+        pool: Literal["max", "mean"] = "max",
+    ) -> AttentionView:
+        """A view of what a language model has read and written so far; it does not follow what comes later.
+
+        Parameters
+        ----------
+        model : SmolLM2
+            From ``await pa.models.load("smollm2")``. Queries, keys and values are read back once.
+        layer, head, colormap, color_scale, pool
+            As for :class:`AttentionView`.
+
+        Raises
+        ------
+        ValueError
+            When there is no text yet.
+        """
+        if not model.tokens:
+            raise ValueError("model: expected a text to look at; call start, generate or score first")
+        await model.finish()
+        source = written_source(model, token_texts(model, model.tokens))
+        source.layers = [Layer(*await each.host()) for each in source.layers]
+        view = cls.__new__(cls)
+        view._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool})
+        return view
 
     # messages; all but the first are called by the view's link
 

@@ -26,19 +26,31 @@ fn scaled(v: vec4<f32>, head: u32) -> vec4<f32> {
 }
 
 //# endif
+/// What `store` needs of memory: the numbers that a result is added to, or the cosine and sine that turn it.
+fn before_store(t: u32, row: u32) -> vec2<f32> {
 //# if epilogue == "residual"
-fn store(t: u32, row: u32, y: vec2<f32>) {
   let at = params.x_first + token_row(t) * ROWS + row;
-  x[at] += y.x;
+  return vec2<f32>(x[at], x[{{ "min(at + 1u, at + ROWS - 1u - row)" if ROWS % 2 else "at + 1u" }}]);
+//# elif epilogue == "rope"
+  return rope[(params.rope_first + token_row(t) * D + row % D) / 2u];
+//# else
+  return vec2<f32>();
+//# endif
+}
+
+//# if epilogue == "residual"
+fn store(t: u32, row: u32, y: vec2<f32>, before: vec2<f32>) {
+  let at = params.x_first + token_row(t) * ROWS + row;
+  x[at] = before.x + y.x;
 //#   if ROWS % 2
   if (row + 1u == ROWS) {
     return;
   }
 //#   endif
-  x[at + 1u] += y.y;
+  x[at + 1u] = before.y + y.y;
 }
 //# elif epilogue == "plain"
-fn store(t: u32, row: u32, y: vec2<f32>) {
+fn store(t: u32, row: u32, y: vec2<f32>, before: vec2<f32>) {
   out[t * ROWS + row] = y.x;
 //#   if ROWS % 2
   if (row + 1u == ROWS) {
@@ -48,19 +60,18 @@ fn store(t: u32, row: u32, y: vec2<f32>) {
   out[t * ROWS + row + 1u] = y.y;
 }
 //# elif epilogue == "gated"
-fn store(t: u32, row: u32, y: vec2<f32>) {
+fn store(t: u32, row: u32, y: vec2<f32>, before: vec2<f32>) {
   // Further down exp would overflow, which WGSL leaves open; the product is 0 to a rounding there.
   out[(t * ROWS + row) / 2u] = y.x / (1.0 + exp(min(-y.x, 80.0))) * y.y;
 }
 //# else
-fn store(t: u32, row: u32, y: vec2<f32>) {
+fn store(t: u32, row: u32, y: vec2<f32>, before: vec2<f32>) {
   let position = token_row(t);
   let head = row / D;
   let d = row % D;
   var pair = y;
   if (head < HEADS + KV_HEADS) {
-    let turn = rope[(params.rope_first + position * D + d) / 2u];
-    pair = vec2<f32>(y.x * turn.x - y.y * turn.y, y.x * turn.y + y.y * turn.x);
+    pair = vec2<f32>(y.x * before.x - y.y * before.y, y.x * before.y + y.y * before.x);
   }
   if (head < HEADS) {
     query[(params.query_first + position * HEADS * D + row) / 2u] = pair;

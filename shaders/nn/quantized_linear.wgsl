@@ -56,6 +56,9 @@ const ROW_TILES = (ROWS + ROWS_EACH - 1u) / ROWS_EACH;
 //# elif shares
 var<workgroup> exchanged: array<f32, WORKGROUP * {{ sums.names | length }}>;
 //# endif
+//# if stages
+var<workgroup> staged: array<vec4<f32>, INNER / 4u>;
+//# endif
 
 //##
 //## Vec4 v of part n within the token's row, in vec4s: vec4s of a part are numbered word by word, low before high.
@@ -85,32 +88,38 @@ var<workgroup> exchanged: array<f32, WORKGROUP * {{ sums.names | length }}>;
 //#   endfor
 //# endmacro
 //##
-//## x{n}_{t}_{v} (`v`): vec4 v of part n of token t. From the partials of the splits:
-//# macro combine_partials(n, v)
-//#   for i in vec4s
-  var {{ v }}{{ i }} = vec4<f32>();
-//#   endfor
+//## Vec4 `at` of the outputs of an attention, from those of its splits.
+//# macro combined_partials(name, at)
   {
-    let first = block{{ n }} * 32u / D * SPLITS;
+    // All loads are asked for before the first is used.
+    let first = {{ at }} / (D / 4u) * SPLITS;
+    let column = params.partial_out_first / 4u + {{ at }} % (D / 4u);
+//# for s in range(SPLITS)
+    let partial_row{{ s }} = partial_rows[params.partial_rows_first / 2u + first + {{ s }}u];
+    let partial{{ s }} = partial_out[column + (first + {{ s }}u) * (D / 4u)];
+//# endfor
     var row_max = LOWEST;
-    for (var s = 0u; s < SPLITS; s++) {
-      row_max = max(row_max, partial_rows[params.partial_rows_first / 2u + first + s].x);
-    }
+//# for s in range(SPLITS)
+    row_max = max(row_max, partial_row{{ s }}.x);
+//# endfor
     var row_sum = 0.0;
-    for (var s = 0u; s < SPLITS; s++) {
-      let partial_row = partial_rows[params.partial_rows_first / 2u + first + s];
-      let weight_of_split = partial_row.y * exp2(partial_row.x - row_max);
-      let at = params.partial_out_first / 4u + (first + s) * (D / 4u) + block{{ n }} % (D / 32u) * 8u + word{{ n }};
-      row_sum += weight_of_split;
-//#   for i in vec4s
-      {{ v }}{{ i }} += weight_of_split * partial_out[at + {{ i // 2 + i % 2 * 4 }}u];
-//#   endfor
-    }
-    let factor = select(1.0 / row_sum, 0.0, row_sum == 0.0);
-//#   for i in vec4s
-    {{ v }}{{ i }} *= factor;
-//#   endfor
+//# for s in range(SPLITS)
+    let weight{{ s }} = partial_row{{ s }}.y * exp2(partial_row{{ s }}.x - row_max);
+    row_sum += weight{{ s }};
+    {{ name }} += weight{{ s }} * partial{{ s }};
+//# endfor
+    {{ name }} *= select(1.0 / row_sum, 0.0, row_sum == 0.0);
   }
+//# endmacro
+//##
+//## Where teams share a workgroup they combine the partials once for all of them.
+//# macro stage_partials()
+  for (var at = thread_index; at < INNER / 4u; at += WORKGROUP) {
+    var sum = vec4<f32>();
+{{ combined_partials("sum", "at") }}
+    staged[at] = sum;
+  }
+  workgroupBarrier();
 //# endmacro
 //##
 //## Loads them, multiplied by CODE_UNITS; total{n}_{t} is the sum of what they were before.
@@ -122,13 +131,16 @@ var<workgroup> exchanged: array<f32, WORKGROUP * {{ sums.names | length }}>;
 //#   endif
 //#   for t in tokens
 //#     set v = "x" ~ n ~ "_" ~ t ~ "_"
-//#     if prologue == "partials"
-{{ combine_partials(n, v) }}
-//#     else
-//#       for i in vec4s
+//#     for i in vec4s
+//#       if prologue == "partials" and not stages
+  var {{ v }}{{ i }} = vec4<f32>();
+{{ combined_partials(v ~ i, "(" ~ vec4_of_row(n, i) ~ ")") }}
+//#       elif prologue == "partials"
+  var {{ v }}{{ i }} = staged[{{ vec4_of_row(n, i) }}];
+//#       else
   var {{ v }}{{ i }} = {{ "x" if squares else "inputs" }}[first_of_token{{ t }} + {{ vec4_of_row(n, i) }}];
-//#       endfor
-//#     endif
+//#       endif
+//#     endfor
   var total{{ n }}_{{ t }} = vec4<f32>();
 //#     for i in vec4s
 //#       if has_head_scale
@@ -226,6 +238,9 @@ fn main(
   var {{ name }} = 0.0;
 //# endfor
 
+//# if stages and steps > 1
+{{ stage_partials() }}
+//# endif
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   for (var step = 0u; step < {{ steps }}u; step++) {
     let first_part = step * (LANES * AHEAD);
@@ -233,6 +248,10 @@ fn main(
 {{ find_part(n) }}
 {{ load_codes(n) }}
 //# endfor
+//# if stages and steps == 1
+    // The codes are on their way meanwhile.
+{{ stage_partials() }}
+//# endif
 //# for n in range(AHEAD)
 {{ load_tokens(n) }}
 //# endfor
@@ -242,6 +261,12 @@ fn main(
   }
 
 //# if shares
+  // What a result is added to or turned by is on its way while the sums are exchanged.
+//#   for t in tokens
+//#     for r in rows if r % 2 == 0
+  let before{{ r }}_{{ t }} = before_store(token{{ t }}, row{{ r }});
+//#     endfor
+//#   endfor
 {{ sum_over_team() }}
   if (lane != 0u) {
     return;
@@ -254,7 +279,11 @@ fn main(
 //#   endif
 //#   for r in rows if r % 2 == 0
     if (team % ROW_TILES * ROWS_EACH + {{ r }}u < ROWS) {
-      store(token{{ t }}, row{{ r }}, vec2<f32>(sum{{ r }}_{{ t }}, sum{{ r + 1 }}_{{ t }}){{ " * factor" if squares }});
+//#     if not shares
+      let before{{ r }}_{{ t }} = before_store(token{{ t }}, row{{ r }});
+//#     endif
+      let y = vec2<f32>(sum{{ r }}_{{ t }}, sum{{ r + 1 }}_{{ t }}){{ " * factor" if squares }};
+      store(token{{ t }}, row{{ r }}, y, before{{ r }}_{{ t }});
     }
 //#   endfor
   }

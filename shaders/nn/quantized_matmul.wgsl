@@ -230,7 +230,9 @@ fn main(
 //#     for c in (0, 2)
       let row{{ g }}_{{ c }} = tile_row + 4u * (tx + TX * {{ g }}u) + {{ c }}u;
       if (row{{ g }}_{{ c }} < ROWS) {
-        store(tile_token + line, row{{ g }}_{{ c }}, sum{{ r }}_{{ g }}.{{ "xy" if c == 0 else "zw" }}{{ " * factor" if squares }});
+        let y = sum{{ r }}_{{ g }}.{{ "xy" if c == 0 else "zw" }}{{ " * factor" if squares }};
+        let row = row{{ g }}_{{ c }};
+        store(tile_token + line, row, y, before_store(tile_token + line, row));
       }
 //#     endfor
 //#   endfor

@@ -16,6 +16,8 @@ export function createApi(call) {
     openSynthetic: (shape) => call('open_synthetic', shape),
     /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
     overview: (layer, style) => call('overview', { layer, ...style }),
+    /** @param {number} query @param {Style} style @returns {Promise<import('./types').OverviewRow>} */
+    overviewRow: (query, style) => call('overview_row', { query, ...style }),
     /**
      * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[], edited?: boolean }} part
      * @param {Style} style
@@ -29,9 +31,10 @@ export function createApi(call) {
     weights: (part) => call('weights', part),
     /**
      * @param {number} layer @param {number} head @param {number} query @param {import('./types').Show} show
+     * @param {import('./types').Over} [over]
      * @returns {Promise<import('./types').Row>}
      */
-    row: (layer, head, query, show) => call('row', { layer, head, query, show }),
+    row: (layer, head, query, show, over = 'head') => call('row', { layer, head, query, show, over }),
     /**
      * @param {string} colormap @param {string} scale @param {import('./types').Show} [show]
      * @returns {Promise<import('./types').Legend>}

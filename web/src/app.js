@@ -30,7 +30,7 @@ const FIRST_LOOK = { layer: 5, head: 11, query: 9, key: 2 };
  * @param {Runtime} runtime
  */
 export function mountApp(element, runtime) {
-  const app = new App(layOut(element), runtime);
+  const app = new App(element, layOut(element), runtime);
   const on = (/** @type {string} */ type, /** @type {(detail: any) => void} */ listener) =>
     runtime.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
   on('progress', (progress) => app.boot.show(progress));
@@ -51,10 +51,14 @@ class App {
   #adapter;
   #edit;
   #input;
+  #page;
+  /** @type {Promise<ReturnType<typeof import('./panels/write.js').mountWrite>> | null} loaded when it is first shown */
+  #write = null;
 
-  /** @param {Layout} page @param {Runtime} runtime */
-  constructor(page, runtime) {
+  /** @param {HTMLElement} element @param {Layout} page @param {Runtime} runtime */
+  constructor(element, page, runtime) {
     this.#runtime = runtime;
+    this.#page = page;
     const call = /** @type {import('./api.js').Call} */ ((...given) => runtime.call(...given));
     this.#store = createModel(call, {
       ...FIRST_LOOK,
@@ -77,6 +81,10 @@ class App {
       loadModel: (onProgress) => this.#loadModel(onProgress),
       cancelModel: () => void runtime.cancelLoad(),
       hasModel: () => this.#hasModel,
+      showWrite: (shown) => void this.#showWrite(shown),
+    });
+    element.addEventListener('click', (event) => {
+      if (event.target instanceof Element && event.target.closest('a[href="#write"]')) this.#input.show('write');
     });
     watchTheme(() => this.#recolor());
     page.theme.addEventListener('click', () => {
@@ -96,6 +104,7 @@ class App {
 
   stopped() {
     this.#hasModel = false;
+    void this.#write?.then((write) => write.lost('Python was stopped.'));
     this.python.setReady(false);
     this.#adapter.set('starting');
     this.#banner.show('info', 'Python was stopped.', 'It is starting again; your text is kept, variables are gone.');
@@ -113,6 +122,7 @@ class App {
     const again = performance.now() - this.#lostAt < REPEATED_LOSS_MS;
     this.#lostAt = performance.now();
     this.#hasModel = false;
+    void this.#write?.then((write) => write.lost('The GPU was lost.'));
     this.python.setReady(false);
     this.#banner.show('warn', 'The GPU was lost', `(${reason}). Asking for a new one; your input is kept.`);
     try {
@@ -155,7 +165,8 @@ class App {
   async #reopen() {
     const { source } = this.#store.state;
     if (source?.kind === 'text') await this.#loadModel(() => {});
-    if (source?.kind === 'sample') await this.#openSample();
+    // The language model reads its text again when the visitor asks for it.
+    if (source?.kind === 'sample' || source?.kind === 'written') await this.#openSample();
     else await this.#input.replay();
   }
 
@@ -176,6 +187,23 @@ class App {
     this.#hasModel = (await this.#runtime.loadModel(onProgress)).loaded;
     if (this.#hasModel) keepText(HAD_MODEL, 'yes');
     return this.#hasModel;
+  }
+
+  /** @param {boolean} shown */
+  async #showWrite(shown) {
+    this.#page.write.hidden = !shown;
+    if (shown) this.#write ??= this.#mountWrite();
+    const write = await this.#write;
+    if (this.#page.write.hidden) write?.leave();
+    else await write?.enter();
+  }
+
+  async #mountWrite() {
+    const { mountWrite } = await import('./panels/write.js');
+    return mountWrite(this.#page.write, this.#store, createApi(this.#store.call), {
+      loadModel: async (choice, onProgress) => (await this.#runtime.loadModel(onProgress, choice)).loaded,
+      cancelModel: () => void this.#runtime.cancelLoad(),
+    });
   }
 
   #recolor() {

@@ -17,6 +17,7 @@ export function layOut(element) {
   const boot = h('div', { class: 'boot' });
   const banner = h('div', { class: 'banner' });
   const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
+  const write = h('section', { class: 'card write', id: 'write', 'aria-label': 'Write', hidden: true });
   const view = h('div');
   const panels = {
     edit: card('edit', 'Edit the score'),
@@ -30,18 +31,19 @@ export function layOut(element) {
     null,
     banner,
     h('div', { class: 'input-zone' }, input, boot),
+    write,
     view,
     h('div', { class: 'single' }, panels.edit),
     h('div', { class: 'pair' }, panels.kernel, panels.decode),
     h('div', { class: 'single' }, panels.console),
   );
   fill(element, h('div', { class: 'page' }, masthead(adapter, theme), hero(), main, foot()));
-  return { adapter, theme, boot, banner, input, view, ...panels };
+  return { adapter, theme, boot, banner, input, write, view, ...panels };
 }
 
 /** @param {HTMLElement} adapter @param {HTMLElement} theme */
 function masthead(adapter, theme) {
-  const sections = ['Overview', 'Focus', 'Edit', 'Kernel', 'Decode'];
+  const sections = ['Write', 'Overview', 'Focus', 'Edit', 'Kernel', 'Decode'];
   return h(
     'header',
     { class: 'masthead' },
@@ -75,7 +77,7 @@ function foot() {
     'footer',
     { class: 'foot' },
     h('span', null, 'Everything is computed in this tab; nothing is sent anywhere.'),
-    h('span', null, 'Model: all-MiniLM-L6-v2 (Apache-2.0). Python: Pyodide.'),
+    h('span', null, 'Models: all-MiniLM-L6-v2 and SmolLM2-135M-Instruct (Apache-2.0). Python: Pyodide.'),
   );
 }
 

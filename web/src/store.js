@@ -9,6 +9,7 @@
  * @property {number} head
  * @property {number} query row under the cursor
  * @property {number} key column under the cursor
+ * @property {number} painted number of the source whose overview was painted last
  * @property {number} edit counts what the visitor's score_mod has changed in the source
  * @property {import('./types').Style} style
  * @property {import('./runtime/client.js').Info | null} info
@@ -32,6 +33,7 @@ const BEGINNING = {
   head: 0,
   query: 0,
   key: 0,
+  painted: 0,
   edit: 0,
   style: { colormap: 'rocket', scale: 'sqrt', pool: 'max' },
   info: null,
@@ -72,9 +74,12 @@ export function createModel(call, initial) {
   return Object.assign(createStore(initial), { call });
 }
 
-/** Opens another source; the focus stays where it is, within what the new source has. @param {Store} store @param {SourceInfo} source */
-export function openSource(store, source) {
-  const { layer, head, query, key, sourceNumber } = store.state;
+/**
+ * Opens another source; the focus stays where it is, within what the new source has.
+ * @param {Store} store @param {SourceInfo} source @param {Partial<State>} [focus] where else it is to be
+ */
+export function openSource(store, source, focus) {
+  const { layer, head, query, key, sourceNumber } = { ...store.state, ...focus };
   store.set({
     source,
     sourceNumber: sourceNumber + 1,

@@ -1,7 +1,7 @@
 /** What Python's viewer answers with (py_attn/viewer), and what the panels share. */
 
 export interface SourceInfo {
-  kind: 'sample' | 'text' | 'synthetic' | 'tensors' | 'weights';
+  kind: 'sample' | 'text' | 'synthetic' | 'written' | 'tensors' | 'weights';
   title: string;
   tokens: string[];
   layers: number;
@@ -15,6 +15,8 @@ export interface SourceInfo {
   edited?: string[];
   /** why the visitor's text does not apply to it */
   editError?: EditError | null;
+  /** a text that is being written: the next version of it comes soon */
+  growing?: boolean;
 }
 
 export interface Overview {
@@ -22,6 +24,13 @@ export interface Overview {
   heads: number;
   size: number;
   step: number;
+  rgba: Uint8Array<ArrayBuffer>;
+}
+
+/** One row of every map. */
+export interface OverviewRow {
+  query: number;
+  size: number;
   rgba: Uint8Array<ArrayBuffer>;
 }
 
@@ -152,4 +161,66 @@ export interface Edited {
   edited: string[];
   wgsl: string;
   kernel: string;
+}
+
+/** Whose weights a row shows: one head's, or a mean over heads. */
+export type Over = 'head' | 'layer' | 'all';
+
+export interface WrittenToken {
+  id: number;
+  text: string;
+  /** none where it was given */
+  logProbability?: number | null;
+}
+
+/** How the language model keeps what it has read. */
+export interface CacheChoice {
+  cache: string;
+  /** tokens that a cache, or a ring, has room for */
+  context: number;
+  ring: boolean;
+  /** first tokens that a ring never drops */
+  sink_tokens: number;
+}
+
+export interface CacheState {
+  cache: string;
+  ring: boolean;
+  capacity: number;
+  sinkTokens: number;
+  /** how many tokens more it has room for */
+  room: number;
+  bytes: number;
+}
+
+/** The text of the language model from some token on. */
+export interface Written extends CacheState {
+  from: number;
+  tokens: WrittenToken[];
+  length: number;
+  prompt: number;
+  finished: '' | 'end' | 'context';
+  timing: WriteTiming;
+}
+
+export interface WriteTiming {
+  /** seconds */
+  firstToken?: number | null;
+  /** tokens a second */
+  rate?: number | null;
+}
+
+/** What a cache does to a text. */
+export interface WriteComparison {
+  perplexity: number;
+  equal: number;
+  kl: Float32Array;
+  bytes: number;
+}
+
+export interface Sampling {
+  temperature: number;
+  top_k: number | null;
+  top_p: number | null;
+  seed: number;
 }

@@ -154,14 +154,15 @@ const worker = {
   },
 
   /**
-   * Loads the model. `cancelLoad` stops its downloads, also those that have yet to begin.
+   * Loads the model, or the one that writes. `cancelLoad` stops its downloads, also those that have yet to begin.
    * @param {(...news: any[]) => void} onProgress
+   * @param {Record<string, any>} [writer] how the language model is to be loaded
    */
-  async loadModel(onProgress) {
+  async loadModel(onProgress, writer) {
     const mine = new AbortController();
     load = mine;
     try {
-      return await worker.call('load_model', {}, onProgress);
+      return await (writer ? worker.call('write_load', writer, onProgress) : worker.call('load_model', {}, onProgress));
     } finally {
       // Another may have begun meanwhile.
       if (load === mine) load = undefined;

@@ -69,6 +69,10 @@ def check_head_dim_of_inputs(inner: int, heads: int) -> int:
     return inner // heads
 
 
+# The shader has a line for each of them.
+MAX_SPLITS = 64
+
+
 def check_partials(
     partial_out: Any, partial_rows: Any, count: int, heads: int, head_dim: int, device: Device
 ) -> int:
@@ -76,6 +80,8 @@ def check_partials(
     if count != 1:
         raise ValueError(f"count: expected 1 with inputs of splits, got {count}")
     splits = partial_out.shape[3] if isinstance(partial_out, Tensor) and partial_out.ndim == 5 else 1
+    if splits > MAX_SPLITS:
+        raise ValueError(f"inputs: expected at most {MAX_SPLITS} splits, got {splits}")
     check_floats("inputs[0]", partial_out, (1, heads, 1, splits, head_dim), device)
     check_floats("inputs[1]", partial_rows, (1, heads, 1, splits, 2), device)
     return splits

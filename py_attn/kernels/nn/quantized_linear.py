@@ -62,6 +62,8 @@ _MATMULS = {name: Kernel(name, "nn/quantized_matmul.wgsl", _PARAMS) for name in 
 _LANES, _FEWEST_LANES = 32, 8
 # Parts of each row, times rows and tokens, for which an invocation asks before it uses the first.
 _AHEAD = 12
+# Bytes of workgroup memory for everything but combined partials.
+_OTHER_BYTES = 8192
 # So many rows keep every adapter busy with four rows for each team.
 _MANY_ROWS = 8192
 
@@ -186,6 +188,8 @@ def plan_linear(
         raise ValueError("config: expected a LinearConfig for inputs of splits, got a MatmulConfig")
     subgroups = isinstance(config, LinearConfig) and config.subgroups
     subgroup_ids = subgroups and SUBGROUP_ID in info.features
+    shares = isinstance(config, LinearConfig) and config.lanes > 1
+    fits = 4 * weight.inner + _OTHER_BYTES <= info.limits["maxComputeWorkgroupStorageSize"]
     args = [WEIGHT, *([READS_STATE] if linear.has_state else []), *linear.args]
     return launch(
         (_MATMULS if is_matmul else _KERNELS)[linear.name],
@@ -201,6 +205,8 @@ def plan_linear(
             "INNER": weight.inner,
             "prologue": linear.prologue,
             "epilogue": linear.epilogue,
+            # Whether a workgroup combines the partials of splits once for all of its rows.
+            "stages": linear.prologue == "partials" and shares and fits,
             "has_state": linear.has_state,
             "has_head_scale": any(arg.name == "head_scale" for arg in linear.args),
             **config.constants(),

@@ -11,7 +11,7 @@ from py_attn.kernels.nn.quantized import BLOCK
 # Fewer tokens are multiplied by nn/quantized_linear.wgsl.
 _FEWEST_TOKENS = 16
 # So many workgroups, or more, keep a large GPU busy.
-_MANY_TILES = 256
+_MANY_TILES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,7 @@ class MatmulConfig:
 
 #: From the fastest for large products to the one with the most workgroups for small ones.
 TILES = (
-    MatmulConfig(64, 64, 8, 8, 4),
-    MatmulConfig(32, 64, 8, 8, 4),
+    MatmulConfig(64, 64, 8, 4, 2),
     MatmulConfig(32, 32, 8, 4, 4),
     MatmulConfig(16, 32, 4, 4, 4),
 )

@@ -78,6 +78,8 @@ class GPUEngine(Engine):
     ) -> Array:
         """Probabilities, or what else ``style.show`` selects, float32 [heads, rows, columns], pooled."""
         style = style or Style()
+        if style.show == "weights" and self._is_only_row(layer, masking, window):
+            return await self._read(*self._row(layer, masking, window), style)
         uploaded = self.upload(layer, masking)
         more: dict[str, Any] = {}
         if style.show == "gradient":
@@ -86,8 +88,45 @@ class GPUEngine(Engine):
 
     async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
         colors = {"colormap": style.colormap, "color_scale": style.scale}
-        words = await self._read(self.upload(layer, masking), window, style, **colors)
+        if self._is_only_row(layer, masking, window):
+            uploaded, window = self._row(layer, masking, window)
+        else:
+            uploaded = self.upload(layer, masking)
+        words = await self._read(uploaded, window, style, **colors)
         return np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
+
+    def _is_only_row(self, layer: Layer, masking: Masking, window: Window) -> bool:
+        """Whether a single row is asked for, of a causal layer whose LSE nobody has computed yet."""
+        return (
+            window.rows.stop - window.rows.start == 1
+            and masking.causal
+            and masking.valid is None
+            and not masking.mods
+            and layer.lse is None
+            and (self, "own") not in layer.kept
+            and all(isinstance(x, Tensor) for x in (layer.query, layer.key, layer.value))
+        )
+
+    def _row(self, layer: Layer, masking: Masking, window: Window) -> tuple[Uploaded, Window]:
+        """A row as a layer of its own, so that the LSE of no other row is computed.
+
+        A text that grows becomes another source with every token, and mostly only its newest row is shown.
+        """
+        row = window.rows.start
+        keywords: dict[str, Any] = {
+            "causal": True,
+            "window": masking.window,
+            "softcap": masking.softcap,
+            # The row is the last of the keys that count.
+            "kv_lengths": self.device.tensor(np.array([row + 1], np.int32)),
+        }
+        if masking.bias is not None:
+            bias = masking.bias if masking.bias.shape[-2] == 1 else masking.bias[..., row : row + 1, :]
+            keywords["mask"] = self.device.tensor(np.ascontiguousarray(bias))
+        query = layer.query[:, :, row : row + 1]
+        _, lse = pa.attention(query, layer.key, layer.value, return_lse=True, **keywords)
+        uploaded = Uploaded(query, layer.key, layer.value, lse, keywords, masking)
+        return uploaded, window._replace(rows=slice(0, 1))
 
     async def _gradient(self, uploaded: Uploaded) -> Tensor:
         """:func:`objective_gradient` of a layer's output; computed the first time."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from py_attn.viewer.viewer import Viewer
 
 #: Exact weights given out at once: a file of 10 MB as text.
 MAX_WEIGHTS = 1_000_000
+
+#: Whose weights a row shows: one head's, or a mean over heads.
+Over = Literal["head", "layer", "all"]
 
 
 @method(start={"colormap": "rocket", "scale": "sqrt"}, notebook=True)
@@ -41,6 +45,20 @@ async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> 
     )
     pixels = await viewer.engine.image(chosen, source.masking, window, Style(**style))
     return {"layer": layer, "heads": source.heads, "size": cells, "step": step, "rgba": pixels.reshape(-1)}
+
+
+@method(notebook=True)
+async def overview_row(viewer: Viewer, query: int, size: int = 96, **style: Any) -> dict[str, Any]:
+    """One row of every map, up to its own column: ``rgba`` uint8 [layers·heads·size·4]."""
+    source, _ = viewer.layer(0)
+    row, columns = _range("query", [query, query + 1], source.length), slice(0, query + 1)
+    width = min(size, query + 1)
+    part = Window(list(range(source.heads)), row, columns, (1, width) if width <= query else None)
+    # All are recorded before the first is waited for.
+    pixels = await asyncio.gather(
+        *(viewer.engine.image(layer, source.masking, part, Style(**style)) for layer in source.layers)
+    )
+    return {"query": query, "size": width, "rgba": np.concatenate(pixels).reshape(-1)}
 
 
 @method(
@@ -114,14 +132,27 @@ async def weights(
 
 @method(start={"layer": 0, "head": 0, "query": 0}, after="window", notebook=True)
 async def row(
-    viewer: Viewer, layer: int, head: int, query: int, links: int = 8, show: Show = "weights"
+    viewer: Viewer,
+    layer: int,
+    head: int,
+    query: int,
+    links: int = 8,
+    show: Show = "weights",
+    over: Over = "head",
 ) -> dict[str, Any]:
-    """The exact weights of one query (or their gradients, see ``show``), and its strongest keys."""
+    """The exact weights of one query (or their gradients, see ``show``), and its strongest keys.
+
+    ``over`` is "head" for those of one head, or "layer" or "all" for the mean over the heads of a layer, or
+    of all layers.
+    """
     source, chosen = viewer.layer(layer)
-    style = Style(show)
-    part = Window([head], _range("query", [query, query + 1], source.length), slice(0, source.length))
-    found = await viewer.engine.weights(chosen, source.masking, part, style)
-    values = found[0, 0]
+    layers = list(source.layers) if over == "all" else [chosen]
+    heads = [head] if over == "head" else list(range(source.heads))
+    part = Window(heads, _range("query", [query, query + 1], source.length), slice(0, source.length))
+    found = await asyncio.gather(
+        *(viewer.engine.weights(each, source.masking, part, Style(show)) for each in layers)
+    )
+    values = np.mean([each[:, 0] for each in found], axis=(0, 1))
     strongest = np.argsort(-np.abs(values), kind="stable")[:links]
     return {
         "query": query,

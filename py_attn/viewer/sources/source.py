@@ -119,10 +119,10 @@ class Source:
     Attributes
     ----------
     kind : str
-        "sample", "text", "synthetic", "tensors" or "weights".
+        "sample", "text", "synthetic", "written", "tensors" or "weights".
     title : str
     tokens : list of str
-    layers : list of Layer
+    layers : sequence of Layer
     masking : Masking
     note : str
         A note to the visitor, "" for none.
@@ -131,7 +131,7 @@ class Source:
     kind: str
     title: str
     tokens: Sequence[str]
-    layers: list[Layer]
+    layers: Sequence[Layer]
     masking: Masking = field(default_factory=Masking)
     note: str = ""
 

@@ -2,7 +2,7 @@
 
 import { context2d, h } from '../dom.js';
 import { listenToGestures } from './gestures.js';
-import { createMap, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
+import { createMap, growTokens, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
 import { clamp, fit } from './view.js';
 
 /**
@@ -28,6 +28,9 @@ export function mountHeatmap(element, listeners) {
 
     /** Begins with another source. @param {string[]} tokens */
     setTokens: (tokens) => setTokens(map, tokens),
+
+    /** Goes on with a text that is longer or shorter now. @param {string[]} tokens */
+    growTokens: (tokens) => growTokens(map, tokens),
 
     /** @param {import('./draw.js').Picture | null} picture */
     setPicture(picture) {

@@ -4,7 +4,7 @@ import { draw } from './draw.js';
 import { FONT, labelRoom } from './labels.js';
 import { textWidth } from './measure.js';
 import { readTheme } from './theme.js';
-import { centreOf, fit, reveal, visible, zoom } from './view.js';
+import { centreOf, clamp, fit, reveal, visible, zoom } from './view.js';
 
 /**
  * @typedef {object} Listeners
@@ -88,6 +88,17 @@ export function setTokens(map, tokens) {
   map.column = Math.min(map.column, last);
   allowScrolling(map);
   redraw(map);
+}
+
+/** Goes on with a text that is longer or shorter now: what is on screen stays where it is. @param {HeatMap} map @param {string[]} tokens */
+export function growTokens(map, tokens) {
+  const { picture, view, room } = map;
+  const zoomed = isZoomed(map);
+  setTokens(map, tokens);
+  map.room = Math.max(room, map.room);
+  const fits = picture && Math.max(picture.rows[1], picture.columns[1]) <= tokens.length;
+  Object.assign(map, { picture: fits ? picture : null, view: zoomed ? clamp(view, tokens.length) : map.view });
+  allowScrolling(map);
 }
 
 /** @param {HeatMap} map @param {import('./view.js').View} view */

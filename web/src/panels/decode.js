@@ -83,6 +83,7 @@ export function mountDecode(element, api, store) {
 /** Begins with another source. @param {Panel} panel @param {import('../types').SourceInfo | null} source */
 function begin(panel, source) {
   pause(panel);
+  if (source?.growing) return; // it begins with the text that is complete
   panel.opened = '';
   if (!source) return;
   const { view, caches } = panel;
@@ -96,8 +97,9 @@ function begin(panel, source) {
 
 /** Shows a position, or the nearest one that exists. @param {Panel} panel @param {number} to */
 function go(panel, to) {
-  const { length, view } = panel;
-  if (!length || length > MAX_LENGTH) return;
+  const { length, view, store } = panel;
+  // What is shown belongs to a text that has grown since.
+  if (!length || length > MAX_LENGTH || store.state.source?.growing) return;
   panel.position = Math.min(Math.max(to, 0), length - 1);
   view.slider.value = String(panel.position);
   panel.load(panel.position);

@@ -82,7 +82,7 @@ export function mountEdit(element, api, store, stop) {
   store.on(['sourceNumber'], ({ source }) => source && opened(edit, source));
   store.on(['sourceNumber', 'layer', 'head', 'style'], ({ source, layer, head }) => {
     for (const each of [view.before, view.after]) each.name(layer, head);
-    if (source) paintBoth(null);
+    if (source && !source.growing) paintBoth(null);
   });
   return { openEditor: () => openEditor(edit) };
 }

@@ -20,6 +20,7 @@ import { describeRows, MEANING } from './wording.js';
  * @property {ReturnType<typeof createRows>} rows
  * @property {ReturnType<typeof buildFocus>} view
  * @property {ReturnType<typeof mountHeatmap>} map
+ * @property {string} kind of the source that is shown
  * @property {() => void} request asks for what is on screen of the map
  * @property {() => void} inspect shows the weight under the cursor
  */
@@ -59,6 +60,7 @@ export function mountFocus(element, api, store) {
     rows: createRows(api, store),
     view,
     map,
+    kind: '',
     request: () => store.state.source && load(store.state),
     inspect: () => inspect(panel),
   };
@@ -77,7 +79,10 @@ function listen(panel) {
   store.on(['sourceNumber'], ({ source, query, key }) => {
     if (!source) return;
     view.what.hidden = source.kind === 'weights'; // which alone have no gradient
-    map.setTokens(source.tokens);
+    // A text that has grown keeps its picture until the next one is there.
+    if (source.kind === 'written' && panel.kind === 'written') map.growTokens(source.tokens);
+    else map.setTokens(source.tokens);
+    panel.kind = source.kind;
     map.setCursor(query, key);
     drawLegend(panel);
   });

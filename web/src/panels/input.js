@@ -1,4 +1,4 @@
-/** What to look at: a sentence, or synthetic input. */
+/** What to look at: a sentence, a text that a language model writes, or synthetic input. */
 
 import { choose, fill, h, segmented } from '../dom.js';
 import { formatBytes, shortError } from '../format.js';
@@ -14,6 +14,7 @@ import { mountSynthetic } from './synthetic.js';
  * @property {(onProgress: (stage: string, loaded: number, total: number) => void) => Promise<boolean>} loadModel
  * @property {() => void} cancelModel
  * @property {() => boolean} hasModel
+ * @property {(shown: boolean) => void} showWrite shows or hides the panel of the language model
  *
  * @typedef {object} Panel
  * @property {HTMLElement} element
@@ -29,6 +30,8 @@ import { mountSynthetic } from './synthetic.js';
 const MODEL_BYTES = 90_868_376;
 const PAUSE_MS = 700; // without typing, before the sentence is run
 const MAX_HEIGHT = 180; // CSS pixels of the text
+const WRITING =
+  'SmolLM2, a language model of 135 million weights, writes on our prefill and decode kernels. All maps below show what its heads attend to.';
 const EMPTY = 'Type a few words first: there is nothing to attend to in an empty sentence.';
 
 /**
@@ -62,6 +65,8 @@ export function mountInput(element, store, actions) {
     /** Shows again what the visitor has put in, after a new device or a new Python. */
     replay: async () => replay(panel),
     start: () => start(panel),
+    /** @param {string} mode */
+    show: (mode) => show(panel, mode),
   };
 }
 
@@ -69,6 +74,7 @@ export function mountInput(element, store, actions) {
 function buildView(onMode, onCancel) {
   const modes = [
     { value: 'sentence', label: 'Sentence' },
+    { value: 'write', label: 'Write', title: 'a language model writes a text' },
     { value: 'synthetic', label: 'Synthetic' },
   ];
   const mode = segmented('Input', modes, 'sentence', onMode);
@@ -86,10 +92,12 @@ function buildView(onMode, onCancel) {
   const form = h('form', { class: 'sentence-form' }, area, submit);
   const sentence = h('div', { class: 'sentence-box' }, form);
   const synthetic = h('div', { hidden: true });
+  const writing = h('p', { class: 'input-about muted', hidden: true }, WRITING);
   const loading = buildLoading(onCancel);
   const message = h('p', { class: 'input-message small', role: 'status' }, ' ');
-  const parts = [mode, sentence, synthetic, h('div', { class: 'input-foot' }, loading.element, message)];
-  return { parts, mode, area, submit, form, sentence, synthetic, loading, message };
+  const foot = h('div', { class: 'input-foot' }, loading.element, message);
+  const parts = [mode, sentence, synthetic, writing, foot];
+  return { parts, mode, area, submit, form, sentence, synthetic, writing, foot, loading, message };
 }
 
 /** @param {Panel} panel */
@@ -122,18 +130,23 @@ function ready(panel, text) {
 /** @param {Panel} panel */
 function replay(panel) {
   const { view, form, sample, actions } = panel;
+  if (!view.writing.hidden) return undefined;
   if (!view.synthetic.hidden) return form.submit();
   const { value } = view.area;
   return value !== sample && value.trim() && actions.hasModel() ? start(panel) : undefined;
 }
 
-/** Changes between a sentence and synthetic input. @param {Panel} panel @param {string} mode */
+/** Changes between a sentence, a written text and synthetic input. @param {Panel} panel @param {string} mode */
 function show(panel, mode) {
   const { view, actions, form, sample } = panel;
   choose(view.mode, mode);
   view.sentence.hidden = mode !== 'sentence';
   view.synthetic.hidden = mode !== 'synthetic';
+  view.writing.hidden = mode !== 'write';
+  view.foot.hidden = mode === 'write';
+  actions.showWrite(mode === 'write');
   say(panel, '');
+  if (mode === 'write') return;
   if (mode === 'synthetic') form.submit();
   else if (!view.area.value || view.area.value === sample) void run(panel, actions.openSample);
   else if (actions.hasModel()) void start(panel);

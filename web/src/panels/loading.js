@@ -3,8 +3,8 @@
 import { h } from '../dom.js';
 import { formatBytes } from '../format.js';
 
-/** @param {() => void} onCancel */
-export function buildLoading(onCancel) {
+/** @param {() => void} onCancel @param {string} [name] of the model */
+export function buildLoading(onCancel, name = 'MiniLM') {
   const bar = h('progress', { max: 1, value: 0, 'aria-label': 'Loading the model' });
   const text = h('span', { class: 'small' }, '');
   const cancel = h('button', { class: 'button compact', type: 'button', onclick: onCancel }, 'Cancel');
@@ -16,7 +16,7 @@ export function buildLoading(onCancel) {
       if (stage === 'vocabulary') return; // small beside the weights
       bar.value = total ? loaded / total : 0;
       cancel.disabled = stage === 'upload'; // which takes a moment only
-      text.textContent = `${stage === 'upload' ? 'Uploading' : 'Loading'} MiniLM · ${formatBytes(loaded)} of ${formatBytes(total)}`;
+      text.textContent = `${stage === 'upload' ? 'Uploading' : 'Loading'} ${name} · ${formatBytes(loaded)} of ${formatBytes(total)}`;
     },
   };
 }

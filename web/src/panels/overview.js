@@ -1,9 +1,9 @@
 /** Layers × heads as thumbnails, one of which is in focus. */
 
-import { fill, h, putPixels } from '../dom.js';
+import { fill, h, putPixels, segmented } from '../dom.js';
 import { formatTime, shortError } from '../format.js';
 import { latest } from '../latest.js';
-import { describeEngine, describeMaps } from './wording.js';
+import { describeEngine, describeMaps, describeRow } from './wording.js';
 
 /**
  * @typedef {import('../store.js').State} State
@@ -13,11 +13,17 @@ import { describeEngine, describeMaps } from './wording.js';
  * @property {import('../store.js').Store} store
  * @property {HTMLElement} summary
  * @property {HTMLElement} grid
+ * @property {HTMLElement} choice what a thumbnail shows of a written text
+ * @property {boolean} whole whether that is its whole map, not a row
  * @property {HTMLButtonElement[][]} buttons by layer and head
  */
 
 /** Shown before the first source: the sample's shape, so that nothing moves when it arrives. */
 const SAMPLE_SHAPE = { layers: 6, heads: 12 };
+const PARTS = [
+  { value: 'row', label: 'Chosen token', title: 'what the token in focus attends to, from left to right' },
+  { value: 'map', label: 'Whole maps' },
+];
 
 /**
  * @param {HTMLElement} element
@@ -28,9 +34,14 @@ export function mountOverview(element, api, store) {
   const summary = h('p', { 'aria-live': 'polite' }, ' ');
   const grid = h('div', { class: 'thumbs', role: 'grid', 'aria-label': 'Attention maps by layer and head' });
   const hint = h('p', { class: 'muted small thumbs-hint' }, 'Click a map, or move with the arrow keys.');
-  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary)), grid, hint);
+  const choice = segmented('What the thumbnails show', PARTS, 'row', (value) => {
+    panel.whole = value === 'map';
+    load(store.state);
+  });
+  choice.hidden = true;
+  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), grid, hint);
   /** @type {Panel} */
-  const panel = { element, api, store, summary, grid, buttons: [] };
+  const panel = { element, api, store, summary, grid, choice, whole: false, buttons: [] };
 
   grid.addEventListener('keydown', (event) => onKey(panel, event));
   const load = latest(
@@ -43,9 +54,11 @@ export function mountOverview(element, api, store) {
   store.on(['sourceNumber'], (state) => {
     if (!state.source) return;
     build(panel, state.source);
-    summary.textContent = describeMaps(state.source);
+    choice.hidden = state.source.kind !== 'written';
+    if (!state.source.growing) summary.textContent = describeMaps(state.source);
     load(state);
   });
+  store.on(['query'], (state) => showsRow(panel, state) && load(state));
   store.on(['style', 'edit'], load);
   store.on(['layer', 'head'], () => mark(panel));
   build(panel, SAMPLE_SHAPE);
@@ -121,32 +134,64 @@ function onKey({ buttons, store }, event) {
   buttons[to[0]]?.[to[1]]?.focus();
 }
 
+/** Of a text that grows only rows are shown, as all maps would be computed anew for every token. @param {Panel} panel @param {Readonly<State>} state */
+function showsRow({ whole }, { source }) {
+  return source?.kind === 'written' && (!whole || source.growing);
+}
+
 /** @param {Panel} panel @param {State} state */
-async function loadMaps({ element, api, store, summary, grid, buttons }, { source, sourceNumber, style }) {
+async function loadMaps(panel, state) {
+  const { source, sourceNumber } = state;
   if (!source) return;
+  const { element, grid, store } = panel;
+  const row = showsRow(panel, state);
+  grid.classList.toggle('rows', row);
+  grid.classList.toggle('deep', source.kind === 'written');
   grid.setAttribute('aria-busy', 'true');
+  if (!(await (row ? loadRow(panel, state) : loadWhole(panel, state)))) return;
+  grid.setAttribute('aria-busy', 'false');
+  performance.mark('py-attn:maps');
+  element.dataset.painted = String(sourceNumber);
+  store.set({ painted: sourceNumber });
+}
+
+/** One row of every map. @param {Panel} panel @param {State} state @returns {Promise<boolean>} whether it is still wanted */
+async function loadRow({ api, store, summary, buttons }, { source, sourceNumber, query, style }) {
+  const { size, rgba } = await api.overviewRow(query, style);
+  if (store.state.sourceNumber !== sourceNumber || !source) return false;
+  const bytes = 4 * size;
+  buttons.flat().forEach((button, i) => paintCanvas(button, rgba.subarray(i * bytes, (i + 1) * bytes), size, 1));
+  summary.textContent = describeRow(source, query);
+  return true;
+}
+
+/** @param {Panel} panel @param {State} state @returns {Promise<boolean>} whether they are still wanted */
+async function loadWhole({ api, store, summary, buttons }, { source, sourceNumber, style }) {
+  if (!source) return false;
   const began = performance.now();
   let step = 1;
   for (let layer = 0; layer < source.layers; layer++) {
     const answer = await api.overview(layer, style);
     step = answer.step;
-    if (store.state.sourceNumber !== sourceNumber || store.state.style !== style) return;
+    if (store.state.sourceNumber !== sourceNumber || store.state.style !== style) return false;
     paint(buttons[layer], answer);
   }
-  grid.setAttribute('aria-busy', 'false');
   const elapsed = formatTime(1000 * (performance.now() - began));
   const sampled = step > 1 ? `, from one of every ${step} rows` : '';
   summary.textContent = `${describeMaps(source)} ${elapsed} for all maps, ${describeEngine(source, store.state.info)}${sampled}.`;
-  performance.mark('py-attn:maps');
-  element.dataset.painted = String(sourceNumber);
+  return true;
 }
 
 /** @param {HTMLButtonElement[]} buttons of a layer @param {import('../types').Overview} answer */
 function paint(buttons, { heads, size, rgba }) {
   const bytes = 4 * size * size;
   for (let head = 0; head < heads; head++) {
-    const canvas = /** @type {HTMLCanvasElement} */ (buttons[head].firstElementChild);
-    putPixels(canvas, rgba.subarray(head * bytes, (head + 1) * bytes), size, size);
-    buttons[head].classList.add('painted');
+    paintCanvas(buttons[head], rgba.subarray(head * bytes, (head + 1) * bytes), size, size);
   }
+}
+
+/** @param {HTMLButtonElement} button @param {Uint8Array<ArrayBuffer>} rgba @param {number} width @param {number} height */
+function paintCanvas(button, rgba, width, height) {
+  putPixels(/** @type {HTMLCanvasElement} */ (button.firstElementChild), rgba, width, height);
+  button.classList.add('painted');
 }

@@ -1,6 +1,6 @@
 /** What the panels say about a source, its maps and how they were computed. */
 
-import { formatCount, formatWeight } from '../format.js';
+import { formatCount, formatToken, formatWeight } from '../format.js';
 
 /**
  * @typedef {import('../types').SourceInfo} SourceInfo
@@ -18,6 +18,11 @@ export const MEANING = {
 export function describeMaps({ layers, heads, length }) {
   const what = layers === 1 ? '1 layer' : `${layers} layers`;
   return `${what} × ${heads === 1 ? '1 head' : `${heads} heads`}, each ${formatCount(length)} × ${formatCount(length)} weights.`;
+}
+
+/** One row of all maps. @param {SourceInfo} source @param {number} query */
+export function describeRow({ layers, heads, tokens }, query) {
+  return `${layers} layers × ${heads} heads: what “${formatToken(tokens[query])}” at position ${formatCount(query)} attends to, from the first token at the left to itself at the right.`;
 }
 
 /** How the maps were computed. @param {SourceInfo} source @param {{ software: boolean } | null} info */

@@ -87,11 +87,12 @@ export class Runtime extends EventTarget {
 
   /**
    * @param {(stage: string, loaded: number, total: number) => void} onProgress
+   * @param {Record<string, any>} [writer] how the language model is to be loaded, where that is asked for
    * @returns {Promise<{ loaded: boolean }>} whether it was loaded, or cancelled
    */
-  async loadModel(onProgress) {
+  async loadModel(onProgress, writer) {
     await this.ready;
-    return withNews(onProgress, (news) => this.#ask(this.#remote.loadModel(/** @type {any} */ (news))));
+    return withNews(onProgress, (news) => this.#ask(this.#remote.loadModel(/** @type {any} */ (news), writer)));
   }
 
   /** After `loadModel`, however soon. */
