@@ -248,6 +248,13 @@ async def test_wrong_windows_of_a_map(model, arguments, error, words):
     await nothing_is_dispatched(model, lambda: model.attention(*arguments), error, words)
 
 
+@pytest.mark.parametrize("layer", [-1, 2])
+async def test_tensors_of_no_layer(model, layer):
+    await model.start(PROMPT)
+    call = lambda: model.layer_tensors(layer)  # noqa: E731
+    await nothing_is_dispatched(model, call, ValueError, f"layer: expected 0 to 1, got {layer}")
+
+
 async def test_windows_of_a_map(model):
     await model.start(PROMPT)
     assert model.attention(0).shape == (4, 3, 3)  # the last token waits for the next step
@@ -369,6 +376,13 @@ async def test_no_tokens_take_no_step(bridge, model):
     assert await model.generate(PROMPT, 0) == []
     assert bridge.of("submit_program") == []
     assert model.tokens == PROMPT
+
+
+async def test_tokens_are_read_before_the_next_steps_are_submitted(bridge, model):
+    await model.generate(PROMPT, 9)
+    order = [entry[0] for entry in bridge.of("submit_program", "read_buffer")]
+    assert order == ["submit_program", "read_buffer", "read_buffer"] * (len(order) // 3)
+    assert len(order) >= 6
 
 
 async def test_the_context_ends_a_text(model):

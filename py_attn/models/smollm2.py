@@ -428,26 +428,23 @@ class SmolLM2:
         text.begin_steps(seed)
         submitted = len(text.tokens)
         last, most = submitted + count, 1
-        reading: list[asyncio.Task[Any]] = []
+        reading: list[asyncio.Future[list[npt.NDArray[Any]]]] = []
         try:
             while submitted < last or reading:
                 while submitted < last and len(reading) < _SUBMISSIONS_AHEAD:
                     steps = min(most, self._steps_at_a_time(), last - submitted)
                     most = 2 * steps
                     text.submit(program, steps)
-                    read = text.written(submitted, submitted + steps, alternatives=alternatives)
-                    reading.append(asyncio.ensure_future(read))
+                    reading.append(text.written(submitted, submitted + steps, alternatives=alternatives))
                     await _pause()  # so that the reading is asked for before the next submission
                     submitted += steps
                 begun = time.perf_counter()
-                ids, log_probs, other_ids, other_log_probs = await reading.pop(0)
-                ids, ended = self._until_end(ids.tolist())
+                found, log_probs, *others = await reading.pop(0)
+                ids, ended = self._until_end(found.tolist())
                 self._note_speed(len(ids), begun)
                 for n, number in enumerate(ids):
-                    others = (
-                        self._alternatives(other_ids[n], other_log_probs[n]) if other_ids is not None else []
-                    )
-                    yield Token(number, "", float(log_probs[n]), others)
+                    likeliest = self._alternatives(*(each[n] for each in others)) if others else []
+                    yield Token(number, "", float(log_probs[n]), likeliest)
                 if ended:
                     return
         finally:
@@ -560,10 +557,7 @@ class SmolLM2:
             For a layer or head that does not exist, a slice with a step below 1, or before anything was
             processed.
         """
-        self._check_open()
-        number = check_int("layer", layer)
-        if not 0 <= number < self.layers:
-            raise ValueError(f"layer: expected 0 to {self.layers - 1}, got {number}")
+        number = self._check_layer(layer)
         if not self._text.position:
             raise ValueError(
                 "layer: nothing was processed yet, since a prompt's last token waits for the next step"
@@ -580,8 +574,13 @@ class SmolLM2:
         query, key, value : Tensor
             [1, heads, T, head_dim] and twice [1, kv_heads, T, head_dim], as they were attended with. Views of
             what the text lies in, or, from a quantised cache, copies.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a layer that does not exist.
         """
-        return self._text.layer_tensors(layer, self._text.position)
+        return self._text.layer_tensors(self._check_layer(layer), self._text.position)
 
     async def finish(self) -> None:
         """Process the last token too, without going on from it: steps will process it again.
@@ -748,6 +747,13 @@ class SmolLM2:
     def _check_open(self) -> None:
         if self._destroyed:
             raise ValueError("model: it was destroyed; load it again")
+
+    def _check_layer(self, layer: object) -> int:
+        self._check_open()
+        number = check_int("layer", layer)
+        if not 0 <= number < self.layers:
+            raise ValueError(f"layer: expected 0 to {self.layers - 1}, got {number}")
+        return number
 
     def _check_written(self) -> None:
         self._check_open()

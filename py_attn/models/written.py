@@ -31,7 +31,6 @@ from py_attn.models.llama_weights import Config
 from py_attn.nn_reference import rope_table
 
 FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.uint32]
 
 ALTERNATIVES = 10
 # Rows of a pass over given tokens; a software adapter answers between passes.
@@ -273,7 +272,7 @@ class Written:
         while self.position < end:
             left = end - self.position
             # A ring that is full is passed token by token, each of which makes one older entry go.
-            free = self.options.context - self.options.sink_tokens - self.position
+            free = self.options.context - self.position
             count = min(left, limit, max(1, free))
             self._pass(count)
             self.position += count
@@ -394,18 +393,14 @@ class Written:
             self._program[1].destroy()
             self._program = None
 
-    async def written(
-        self, begin: int, end: int, *, alternatives: bool
-    ) -> tuple[IntArray, FloatArray, IntArray | None, FloatArray | None]:
-        """What recorded steps wrote about the tokens from ``begin`` to ``end``.
+    def written(self, begin: int, end: int, *, alternatives: bool) -> asyncio.Future[list[npt.NDArray[Any]]]:
+        """What recorded steps wrote about the tokens from ``begin`` to ``end``; read in the loop's next turn.
 
         Their ids [n] and log-probabilities [n], and with ``alternatives`` the ids and log-probabilities of
         the likeliest tokens in their place [n, 10].
         """
         logs = [self._tokens, self._log_probs, *(self._alternatives if alternatives else ())]
-        read = await asyncio.gather(*(log[begin:end].numpy() for log in logs))
-        ids, log_probs = read[:2]
-        return ids, log_probs, *(read[2:] if alternatives else (None, None))
+        return asyncio.gather(*(log[begin:end].numpy() for log in logs))
 
     def accept(self, number: int) -> None:
         """Take the next token that recorded steps have chosen; all tokens before it are processed."""
