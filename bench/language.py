@@ -23,11 +23,14 @@ from py_attn.models.smollm2 import SmolLM2
 
 #: A fixed text with its ids and independent log-probabilities, and continuations by another implementation.
 FIXTURE = Path(__file__).parent.parent / "tests" / "fixtures" / "smollm2.json"
-#: The continuations that are compared: those whose two likeliest tokens are furthest apart at every place.
+#: The continuations that are compared: their two likeliest tokens are furthest apart at every place. Of the
+#: second one's first tokens that is so with llama.cpp's rounding too.
 _CHECKED = (3, 1)
 #: What the page shows while the text grows: the newest row of one layer in each frame, of all less often.
 _FRAME_S, _OVERVIEW_S = 1 / 60, 0.25
 _LAYER = 15
+#: Steps right before one that is timed.
+_WARM_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Amounts:
     @property
     def context(self) -> int:
         """Positions that hold every text but the scored one, with room for steps that are only timed."""
-        return 2 * max(self.prompt + self.written, self.prefill)
+        return max(self.prompt + self.written, self.prefill) + 2 * _WARM_STEPS
 
 
 FULL = Amounts()
@@ -257,7 +260,7 @@ async def _step(session: Session) -> dict[str, Any]:
     model, amounts = await session.model("float16"), session.amounts
     context = amounts.prompt + amounts.written
     await model.start(text_ids()[:context])
-    warm = 0 if session.device.info.software else 64
+    warm = 0 if session.device.info.software else _WARM_STEPS
     timings = [await model.time_step(warm) for _ in range(3 if warm else 1)]
     times = [step.gpu_us if step.gpu_us is not None else step.wall_us for step in timings]
     clock = "by timestamps" if timings[0].gpu_us is not None else "wall time, as there are no timestamps"
@@ -365,20 +368,30 @@ def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
 
 async def measure(name: str, size: str) -> dict[str, Any]:
     """One row's result: ``value``, ``ok``, ``notes``, and ``table`` where it has one."""
+    (row,) = (row for row in ROWS if row.name == name)
+    return {"ok": True, "table": None, **await row.measure(_begun(size))}
+
+
+def _begun(size: str) -> Session:
     global _session
     if _session is None:
         _session = Session(size)
-    (row,) = (row for row in ROWS if row.name == name)
-    return {"ok": True, "table": None, **await row.measure(_session)}
+    return _session
 
 
-def peer_task(size: str) -> dict[str, Any]:
-    """What a peer is to do: the ids of its prompts, and the text that it is expected to write."""
-    amounts, case = (FULL if size == "full" else SMALL), _fixture()["continuations"][_CHECKED[0]]
+async def peer_task(size: str) -> dict[str, Any]:
+    """What a peer is to do: its prompts, which it takes as text, and the text that it should write."""
+    session = _begun(size)
+    amounts, case = session.amounts, _fixture()["continuations"][_CHECKED[1]]
+    model = await session.model()
+
+    def beginning(count: int) -> str:
+        return model.detokenize(text_ids()[:count])
+
     return {
-        "checked": {"ids": case["ids"], "text": case["text"], "count": amounts.checked},
-        "decode": {"ids": text_ids()[: amounts.prompt], "count": amounts.written},
-        "prefill": {"ids": text_ids()[: amounts.prefill]},
+        "checked": {"prompt": case["prompt"], "text": case["text"], "count": amounts.checked},
+        "decode": {"prompt": beginning(amounts.prompt), "count": amounts.written},
+        "prefill": {"prompt": beginning(amounts.prefill), "count": 1},
         "context": amounts.context,
         "repeats": amounts.repeats,
     }

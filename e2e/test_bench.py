@@ -111,6 +111,31 @@ def test_the_table_the_picture_and_the_files(measured):
         assert "short" in text or "a sentence" in text
 
 
+def test_the_language_model_and_its_peer(browser, site_url):
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    lines, elsewhere = [], []
+    page.on("request", lambda asked: elsewhere.append(asked.url))
+    page.route("**/lines", lambda route: (lines.append(route.request.post_data), route.fulfill(status=204)))
+    page.goto(f"{site_url}bench.html?size=small&only=model-decode-f16,model-step&report=lines")
+    page.wait_for_selector("html[data-bench=done]")
+    until(page, lambda: "DONE" in lines, "the last line")
+    decode, step = posted(lines, "model")
+    assert decode["ok"], decode
+    assert decode["value"] > 0
+    assert step["value"] > 0
+    assert step["dispatches"] == 153
+    peers = {line["peer"]: line for line in posted(lines, "model-peer")}
+    processor = peers["wllama on the CPU"]
+    assert processor.get("ok"), processor
+    assert processor["values"]["model-decode-f16"] > 0
+    gpu = peers["wllama on WebGPU"]
+    assert gpu.get("ok") or "shader-f16" in gpu["unavailable"], gpu
+    expect(page.get_by_role("region", name="Tables of the language model")).to_contain_text("decode")
+    page.close()
+    assert [url for url in elsewhere if not url.startswith((site_url, "blob:", "data:"))] == []
+
+
 def test_the_processor_s_share_of_a_call(measured):
     (processor,) = posted(measured[1], "processor")
     assert processor["call_us"] < SLACK * CALL_US

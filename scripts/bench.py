@@ -80,14 +80,10 @@ def collect(page: Page, lines: queue.Queue[str]) -> dict[str, dict[str, Any]]:
 def remark(content: dict[str, Any]) -> str:
     """What to print about a line during the run; "" for nothing."""
     if "row" in content:
-        value, unit = content.get("value"), content["unit"]
-        figure = f"{value:,.4g} {unit}" if value is not None else "no figure"
-        outcome = f"FAILED, {content['failed']}" if content.get("failed") else figure
-        wrong = "" if content.get("ok", True) else ", NOT RIGHT"
-        return f"{content['row']}: {outcome}{wrong} ({'; '.join(content.get('notes', []))})"
-    if "values" in content or ("unavailable" in content and "workload" not in content):
-        values = ", ".join(f"{name} {value:,.4g}" for name, value in content.get("values", {}).items())
-        return f"{content['peer']}: {values or content['unavailable']}"
+        return _model_remark(content)
+    if "peer" in content and "workload" not in content:
+        values = (f"{name} {value:,.4g}" for name, value in content.get("values", {}).items())
+        return f"{content['peer']}: {', '.join(values) or content['unavailable']}"
     if "peer" in content:
         wall = content.get("wall")
         outcome = f"{wall['row_us']:,.0f} µs wall" if wall else content.get("unavailable", "")
@@ -100,6 +96,16 @@ def remark(content: dict[str, Any]) -> str:
     if "read_gbs" in content or "call_us" in content:
         return ", ".join(f"{name} {value:.4g}" for name, value in content.items() if isinstance(value, float))
     return str(content.get("message", ""))
+
+
+def _model_remark(content: dict[str, Any]) -> str:
+    """Of a row of the language model."""
+    if content.get("failed"):
+        return f"{content['row']}: FAILED, {content['failed']}"
+    value = content["value"]
+    figure = "no figure" if value is None else f"{value:,.4g} {content['unit']}".strip()
+    wrong = "" if content["ok"] else ", NOT RIGHT"
+    return f"{content['row']}: {figure}{wrong} ({'; '.join(content['notes'])})"
 
 
 def run(site: Path, options: str = "") -> dict[str, dict[str, Any]]:

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { judge, speedUp } from '../src/bench/goals.js';
+import { judgeModel, modelPeerText } from '../src/bench/model.js';
+import { sameBeginning } from '../src/bench/peers/client.js';
 import { peerText, summary, toMarkdown } from '../src/bench/markdown.js';
 import { readOptions } from '../src/bench/options.js';
 import { describeMedians, describeStart } from '../src/bench/start-text.js';
@@ -36,6 +38,7 @@ const report = (rows, changes) => ({
   },
   processor: { call_us: 140, submit_300_us: 900 },
   rows,
+  model: [],
   starts: [],
   seconds: 10,
   ...changes,
@@ -125,6 +128,68 @@ describe('toMarkdown', () => {
     expect(with_({ unavailable: 'no f16' })).toBe('not available');
     expect(with_({ wall: wall(10), ok: false })).toBe('10 µs, another result');
     expect(peerText(row({}), 'jax-js')).toBe('');
+  });
+});
+
+describe('the language model', () => {
+  /** @param {object} [changes] @param {object} [result] @returns {any} */
+  const decode = (changes, result) => ({
+    work: {
+      name: 'model-decode-f16',
+      title: 'decode',
+      unit: 'tokens/s',
+      goals: [
+        { sign: '>=', value: 1000, of: '' },
+        { sign: '>=', value: 5, of: 'wllama' },
+      ],
+    },
+    result: { value: 1200, ok: true, notes: ['a remark'], table: null, ...result },
+    peers: [
+      { peer: 'wllama on WebGPU', value: 300, ok: true, notes: ['all layers on WebGPU'] },
+      { peer: 'wllama on the CPU', value: 30, ok: true },
+    ],
+    goals: [],
+    ...changes,
+  });
+
+  it('is judged by its figures, and against the fastest way of the peer', () => {
+    const row = decode();
+    judgeModel([row]);
+    expect(row.goals).toEqual([
+      { text: '≥ 1,000 tokens/s', value: 1200, met: true },
+      { text: '≥ 5 × wllama', value: 4, met: false },
+    ]);
+    const wrong = decode({}, { ok: false });
+    judgeModel([wrong]);
+    expect(wrong.goals.map((/** @type {any} */ { met }) => met)).toEqual([null, null]);
+    const alone = decode({ peers: [{ peer: 'wllama on WebGPU', unavailable: 'no shader-f16' }] });
+    judgeModel([alone]);
+    expect(alone.goals[1]).toMatchObject({ value: null, met: null });
+  });
+
+  it('has tables of its own in the Markdown', () => {
+    const table = { columns: ['cache', 'perplexity'], rows: [['float32', 20.69], ['float16', null]] };
+    const rows = [decode(), { ...decode({ peers: [] }, { value: 20.69, table }), work: { name: 'model-perplexity', title: 'perplexity', unit: '', goals: [] } }];
+    judgeModel(rows);
+    const lines = toMarkdown(report([], { model: rows })).split('\n');
+    expect(lines).toContain('| SmolLM2-135M, 4 bits | here | wllama on WebGPU | wllama on the CPU | goals | remarks |');
+    expect(lines.find((line) => line.startsWith('| decode'))).toBe(
+      '| decode | 1,200 tokens/s | 300 tokens/s (ours 4.00 × as fast) | 30.0 tokens/s (ours 40.0 × as fast) | ≥ 1,000 tokens/s: met (1,200); ≥ 5 × wllama: not met (4.00) | a remark |',
+    );
+    expect(lines).toContain('wllama on WebGPU: all layers on WebGPU.');
+    expect(lines.slice(lines.indexOf('| cache | perplexity |') + 2)).toEqual(expect.arrayContaining(['| float32 | 20.7 |', '| float16 | – |']));
+    expect(lines.some((line) => line.startsWith('| workload'))).toBe(false);
+  });
+
+  it('compares a peer only where its text is right', () => {
+    const row = decode();
+    row.peers[0].ok = false;
+    expect(modelPeerText(row, 'wllama on WebGPU')).toBe('300 tokens/s, another text');
+    const prefill = decode({ work: { name: 'model-prefill', title: '', unit: 'ms', goals: [] }, peers: [{ peer: 'p', value: 60, ok: true }] }, { value: 15 });
+    expect(modelPeerText(prefill, 'p')).toBe('60.0 ms (ours 4.00 × as fast)');
+    expect(sameBeginning('Gravity is a fundamental', 'Gravity is a fundamental concept')).toBe(true);
+    expect(sameBeginning('Gravity is a force', 'Gravity is a fundamental concept')).toBe(false);
+    expect(sameBeginning('', 'Gravity')).toBe(false);
   });
 });
 

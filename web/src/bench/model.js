@@ -10,6 +10,9 @@ import { askModel } from './python.js';
  * @typedef {import('./types').ModelWork} ModelWork
  */
 
+/** Rows that the peers have too. */
+const PEER_ROWS = ['model-load', 'model-decode-f16', 'model-prefill'];
+
 /**
  * Each row by our kernels, then the peers.
  * @param {import('../runtime/client.js').Runtime} runtime @param {Report} report
@@ -30,11 +33,12 @@ export async function measureModel(runtime, report, options, listener, peers) {
     listener.line('model', { row: row.work.name, title: row.work.title, unit: row.work.unit, failed: row.failed, goals: row.goals, ...row.result });
     listener.changed(report);
   }
-  // Ours goes first, so that two models never share the memory.
-  await askModel(runtime, 'close');
   const names = MODEL_PEERS.filter((name) => !options.peers || options.peers.some((asked) => name.startsWith(asked)));
-  const task = await askModel(runtime, 'peer_task', size);
-  for (const name of names) {
+  if (!rows.some((row) => PEER_ROWS.includes(row.work.name))) names.length = 0;
+  const task = names.length ? await askModel(runtime, 'peer_task', size).catch(() => null) : null;
+  // Ours goes first, so that the peer has the GPU to itself.
+  await askModel(runtime, 'close');
+  for (const name of task ? names : []) {
     listener.step(`SmolLM2 – ${name}`, rows.length, rows.length);
     await measurePeer(peers, name, task, report, listener);
   }
@@ -50,7 +54,7 @@ async function measurePeer(peers, name, task, report, listener) {
   const { values = {}, ...rest } = found;
   for (const row of report.model) {
     const value = values[row.work.name];
-    if (value !== undefined || rest.unavailable) row.peers.push({ peer: name, value, ...rest });
+    if (PEER_ROWS.includes(row.work.name)) row.peers.push({ peer: name, value, ...rest });
   }
   judgeModel(report.model);
   listener.line('model-peer', { peer: name, ...found });

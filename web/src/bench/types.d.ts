@@ -113,10 +113,10 @@ export interface ModelResult {
 }
 
 export interface ModelPeerTask {
-  /** a prompt, what is written after it, and how many tokens of that to compare */
-  checked: { ids: number[]; text: string; count: number };
-  decode: { ids: number[]; count: number };
-  prefill: { ids: number[] };
+  /** what is written after the prompt, and how many tokens of it */
+  checked: { prompt: string; text: string; count: number };
+  decode: { prompt: string; count: number };
+  prefill: { prompt: string; count: number };
   context: number;
   repeats: number;
 }
