@@ -136,6 +136,20 @@ async def test_a_silent_page_is_an_error_and_no_hang():
     assert [m["kind"] for m in fake.messages].count("ping") == fake.page.max_missed_pings
 
 
+async def test_many_who_wait_at_once_send_no_more_pings_than_one():
+    fake = FakePage()
+    fake.page.ping_seconds = 0.05
+    device = await fake.page.request_device()
+    tensor = device.tensor(np.ones(4, np.float32))
+    fake.deaf = True
+    readings = [asyncio.create_task(tensor.numpy()) for _ in range(16)]
+    await asyncio.sleep(0.12)
+    assert not fake.page.gone
+    assert 1 <= [m["kind"] for m in fake.messages].count("ping") <= 3
+    results = await asyncio.gather(*readings, return_exceptions=True)
+    assert {type(result) for result in results} == {pa.DeviceLostError}
+
+
 async def test_a_slow_page_that_lives_is_waited_for():
     fake = FakePage()
     fake.page.ping_seconds = 0.01

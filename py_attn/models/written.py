@@ -272,8 +272,8 @@ class Written:
         while self.position < end:
             left = end - self.position
             # A ring that is full is passed token by token, each of which makes one older entry go.
-            free = self.options.context - self.position
-            count = min(left, limit, max(1, free))
+            free = max(1, self.options.context - self.position)
+            count = min(left, limit, free, self.options.context - self.options.sink_tokens)
             self._pass(count)
             self.position += count
             self._write_state()

@@ -57,6 +57,7 @@ class Channel:
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._missed_pings = 0
+        self._next_ping = 0.0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}{', gone' if self.gone else ''})"
@@ -119,6 +120,10 @@ class Channel:
             self._pending.pop(number, None)
 
     def _ping(self, number: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._next_ping:  # somebody else who waits has just sent one
+            return
+        self._next_ping = now + 0.9 * self.ping_seconds
         # Pings are counted instead of seconds, because a kernel that was busy could not receive answers.
         self._missed_pings += 1
         if self._missed_pings <= self.max_missed_pings:
