@@ -187,8 +187,10 @@ class Queue:
         if not self._pending.dispatches:
             self._memory.destroy_doomed()
 
-    async def read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        """Fill ``out`` from the buffer's bytes at ``offset``, and raise what failed before.
+    async def read(
+        self, storage: Storage, offset: int, out: npt.NDArray[np.uint8], *, check: bool = True
+    ) -> None:
+        """Fill ``out`` from the buffer's bytes at ``offset``; with ``check`` raise what failed before.
 
         Raises
         ------
@@ -200,7 +202,8 @@ class Queue:
         try:
             await self.bridge.read_buffer(storage.handle, offset, out[:size])
         finally:
-            await self.raise_errors()
+            if check:
+                await self.raise_errors()
 
     # Waiting
 

@@ -46,8 +46,10 @@ class Owner(Protocol):
         """Fill a buffer from a byte on, after everything recorded before."""
         ...
 
-    async def read(self, storage: Storage, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        """Fill ``out`` from the buffer's bytes at ``offset``, and raise what failed before."""
+    async def read(
+        self, storage: Storage, offset: int, out: npt.NDArray[np.uint8], *, check: bool = True
+    ) -> None:
+        """Fill ``out`` from the buffer's bytes at ``offset``; with ``check`` raise what failed before."""
         ...
 
     async def synchronize(self) -> None:
@@ -289,8 +291,14 @@ class Tensor:
         if self.size:
             storage.owner.write(storage.handle, carried.reshape(-1).view(np.uint8), 4 * self.offset)
 
-    async def numpy(self) -> npt.NDArray[Any]:
+    async def numpy(self, *, check: bool = True) -> npt.NDArray[Any]:
         """Read the tensor back; bfloat16 comes back as float32.
+
+        Parameters
+        ----------
+        check : bool
+            Also wait for everything that was called since, and raise what failed. Otherwise a failure is
+            raised by the next read that checks.
 
         Raises
         ------
@@ -306,7 +314,7 @@ class Tensor:
         first, last = byte_span(self)
         first = first // 4 * 4
         raw = np.empty(-(-(last - first) // 4) * 4, np.uint8)
-        await storage.owner.read(storage, first, raw)
+        await storage.owner.read(storage, first, raw, check=check)
         elements = raw[: (raw.size // self.kind.itemsize) * self.kind.itemsize].view(self.kind.carrier)
         begin = self.offset - first // self.kind.itemsize
         strided = np.lib.stride_tricks.as_strided(

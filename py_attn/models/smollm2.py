@@ -27,7 +27,8 @@ from py_attn.models.llama_weights import Config
 from py_attn.models.written import ALTERNATIVES, CacheOptions, Sampling, Weights, Written, check_cache
 
 # The first submission is a single step, so that its token is seen at once; each later one has twice as many
-# steps, up to what takes about this long. The browser records a submission while the GPU runs earlier ones.
+# steps, up to what takes about this long. The browser records a submission while the GPU runs earlier ones,
+# but where a step takes long, fewer are submitted ahead, so that a stream that is left ends soon.
 _SUBMISSION_MS = 20.0
 _MAX_STEPS = 16
 _SUBMISSIONS_AHEAD = 4
@@ -427,26 +428,31 @@ class SmolLM2:
         program = text.program(sampling, alternatives)
         text.begin_steps(seed)
         submitted = len(text.tokens)
-        last, most = submitted + count, 1
+        last, most, ahead = submitted + count, 1, 1
         reading: list[asyncio.Future[list[npt.NDArray[Any]]]] = []
         try:
             while submitted < last or reading:
-                while submitted < last and len(reading) < _SUBMISSIONS_AHEAD:
+                while submitted < last and len(reading) < ahead:
                     steps = min(most, self._steps_at_a_time(), last - submitted)
-                    most = 2 * steps
                     text.submit(program, steps)
-                    reading.append(text.written(submitted, submitted + steps, alternatives=alternatives))
+                    # A kernel that fails to compile is found out by the first token.
+                    reading.append(
+                        text.written(submitted, submitted + steps, alternatives=alternatives, check=most == 1)
+                    )
+                    most = 2 * steps
                     await _pause()  # so that the reading is asked for before the next submission
                     submitted += steps
                 begun = time.perf_counter()
                 found, log_probs, *others = await reading.pop(0)
                 ids, ended = self._until_end(found.tolist())
                 self._note_speed(len(ids), begun)
+                ahead = 2 if self._step_ms > _SUBMISSION_MS else _SUBMISSIONS_AHEAD
                 for n, number in enumerate(ids):
                     likeliest = self._alternatives(*(each[n] for each in others)) if others else []
                     yield Token(number, "", float(log_probs[n]), likeliest)
                 if ended:
-                    return
+                    break
+            await self.device.synchronize()
         finally:
             await asyncio.gather(*reading, return_exceptions=True)
 

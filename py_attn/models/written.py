@@ -393,14 +393,18 @@ class Written:
             self._program[1].destroy()
             self._program = None
 
-    def written(self, begin: int, end: int, *, alternatives: bool) -> asyncio.Future[list[npt.NDArray[Any]]]:
+    def written(
+        self, begin: int, end: int, *, alternatives: bool, check: bool
+    ) -> asyncio.Future[list[npt.NDArray[Any]]]:
         """What recorded steps wrote about the tokens from ``begin`` to ``end``; read in the loop's next turn.
+
+        With ``check`` it waits for steps that were submitted since too, and raises what failed.
 
         Their ids [n] and log-probabilities [n], and with ``alternatives`` the ids and log-probabilities of
         the likeliest tokens in their place [n, 10].
         """
         logs = [self._tokens, self._log_probs, *(self._alternatives if alternatives else ())]
-        return asyncio.gather(*(log[begin:end].numpy() for log in logs))
+        return asyncio.gather(*(log[begin:end].numpy(check=check) for log in logs))
 
     def accept(self, number: int) -> None:
         """Take the next token that recorded steps have chosen; all tokens before it are processed."""

@@ -11,6 +11,7 @@ export class Queue {
   /** Counts submissions and writes, and how many of them are known to be done. */
   #submitted = 0;
   #done = 0;
+  #polling = false;
   #device;
   #pollMs;
   #isLost;
@@ -69,10 +70,17 @@ export class Queue {
       waiting = false;
     };
     promise.then(settled, settled);
+    // One wait polls for all: more would only keep the GPU process from its work.
+    if (this.#polling) return promise;
+    this.#polling = true;
     const until = performance.now() + this.#pollMs;
-    while (waiting && !this.#isLost() && performance.now() < until) {
-      this.#device.pushErrorScope('validation');
-      await this.#device.popErrorScope().catch(settled);
+    try {
+      while (waiting && !this.#isLost() && performance.now() < until) {
+        this.#device.pushErrorScope('validation');
+        await this.#device.popErrorScope().catch(settled);
+      }
+    } finally {
+      this.#polling = false;
     }
     return promise;
   }
