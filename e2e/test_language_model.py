@@ -79,3 +79,12 @@ def test_scores(tiny, ring):
 def test_greedy_continuations(tiny, heads_off):
     case = {"ids": text_of(9, 4), "count": 20, "context": 64, "heads_off": heads_off}
     tiny.check(language.greedy_matches, [{"model": name, **case} for name in MODELS])
+
+
+@pytest.mark.parametrize("ring", [False, True])
+def test_steps_that_are_only_timed(tiny, ring):
+    more = {"ring": True, "context": 14, "sink_tokens": 2, "history": 64} if ring else {"context": 64}
+    tiny.check(
+        language.timed_steps_change_nothing,
+        [{"model": "like SmolLM2", "ids": text_of(9, 4), "count": 12, "warmup_runs": 8, **more}],
+    )

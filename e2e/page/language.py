@@ -159,3 +159,26 @@ async def greedy_matches(case):
     finally:
         model.destroy()
     return {"wrong": 0.0}
+
+
+async def timed_steps_change_nothing(case):
+    """A greedy continuation before and after steps that were only timed."""
+    model = await load(case)
+    ids, count = case["ids"], case["count"]
+    try:
+        wanted = await model.generate(ids, count)
+        await model.start(ids)
+        timing = await model.time_step(case["warmup_runs"])
+        assert model.tokens == ids
+        after = [token.id async for token in model.stream(max_new_tokens=count)]
+        try:
+            await model.time_step(model.room)
+        except ValueError as error:
+            message = str(error)
+    finally:
+        model.destroy()
+    assert after == wanted
+    assert "warmup_runs: expected 0 to" in message
+    assert timing.dispatches == 5 * model.layers + 3
+    assert timing.wall_us > 0
+    return {"steps": 0.0}
