@@ -280,9 +280,7 @@ async def _kernels(session: Session) -> dict[str, Any]:
     known = [us for us in best.values() if us is not None]
     return {
         "value": sum(known) if len(known) == len(best) else None,
-        "notes": [
-            "without choosing the token; each dispatch by itself, so the sum is more than a step"
-        ],
+        "notes": ["without choosing the token; each dispatch by itself, so the sum is more than a step"],
         "table": {"columns": ["kernel", "µs a token"], "rows": rows},
     }
 

@@ -179,6 +179,8 @@ async def timed_steps_change_nothing(case):
         model.destroy()
     assert after == wanted
     assert "warmup_runs: expected 0 to" in message
-    assert timing.dispatches == 5 * model.layers + 3
+    # With a ring, launches of their own add the rows to two caches.
+    assert (timing.dispatches > 5 * model.layers + 3) == case.get("ring", False)
+    assert timing.dispatches >= 5 * model.layers + 3
     assert timing.wall_us > 0
     return {"steps": 0.0}
