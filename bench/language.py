@@ -146,12 +146,14 @@ async def _first_token(session: Session) -> dict[str, Any]:
     model = await session.model()
     prompt, found = _fixture()["continuations"][_CHECKED[0]], []
     ids, ok = prompt["ids"], True
-    for _ in range(3 if session.amounts is FULL else 1):
+    for again in range(3 if session.amounts is FULL else 1):
+        if again:
+            session.device.clear_pipelines()
+            model = await session.model()  # another recorded step, since the last one keeps its pipelines
         written = await model.generate(ids, 1)
         ok &= written == prompt["written"][:1]
         assert model.timing is not None
         found.append(model.timing.first_s)
-        session.device.clear_pipelines()
     notes = [f"{len(ids)} tokens of prompt, pipelines compiled meanwhile"]
     if found[1:]:
         notes.append(f"with the browser's cache of compiled shaders {_ms(min(found[1:]))}")
@@ -278,7 +280,7 @@ async def _kernels(session: Session) -> dict[str, Any]:
     known = [us for us in best.values() if us is not None]
     return {
         "value": sum(known) if len(known) == len(best) else None,
-        "notes": ["each dispatch is submitted by itself, so that the sum is more than a step takes"],
+        "notes": ["without choosing the token; each dispatch by itself, so the sum is more than a step"],
         "table": {"columns": ["kernel", "µs a token"], "rows": rows},
     }
 

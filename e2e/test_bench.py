@@ -160,4 +160,4 @@ def test_bytes_before_the_first_map_and_over_the_wire(context, watch):
     assert whole <= FIRST_MAP_BYTES
     assert sent < 0.65 * whole
     assert paths["pyodide/pyodide.asm.wasm"]["content-encoding"] == "br"
-    assert not any(path.startswith("assets/o") or "jax" in path for path in paths)
+    assert not any(path.startswith("assets/o") or "jax" in path or "wllama" in path for path in paths)

@@ -179,3 +179,11 @@ def test_logits_are_as_close_to_float64_as_numpy_s(published):
 
 def test_a_cancelled_load_leaves_nothing_on_the_device(lab):
     assert lab.call(language.bytes_left_by_a_cancelled_load) == 0
+
+
+def test_steps_that_are_only_timed(tiny, ring):
+    more = {"ring": True, "context": 14, "sink_tokens": 2, "history": 64} if ring else {"context": 64}
+    tiny.check(
+        language.timed_steps_change_nothing,
+        [{"model": "like SmolLM2", "ids": text_of(9, 4), "count": 12, "warmup_runs": 8, **more}],
+    )

@@ -48,6 +48,8 @@ NAMED = {
     "python-start": "python/start.pack",
     "python-rest": "python/rest.pack",
 }
+#: What only workers load is not among the licences that Vite writes.
+WLLAMA_LICENCE = ROOT / "node_modules" / "@wllama" / "wllama" / "LICENCE"
 WHEELS = ("numpy", "markupsafe", "jinja2")
 PACKS = CACHE / "packs"
 SAMPLE = ROOT / "web" / "public" / "sample" / "minilm.npz"
@@ -140,6 +142,7 @@ def files_beside_the_page(assets: list[Asset], wheel: Path) -> dict[str, Path]:
     files = {f"pyodide/{name}": PYODIDE / name for name in PYODIDE_FILES}
     files[f"wheels/{wheel.name}"] = wheel
     files |= {asset.path: fetcher.fetch(asset) for asset in assets}
+    files["assets/wllama-licence.txt"] = WLLAMA_LICENCE
     return files | {name: ROOT / name for name in ("LICENSE", "THIRD_PARTY_NOTICES.md")}
 
 

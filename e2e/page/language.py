@@ -368,3 +368,28 @@ async def bytes_left_by_a_cancelled_load():
         gc.collect()
         return device.memory_allocated() - before
     raise AssertionError("the load was not cancelled")
+
+
+async def timed_steps_change_nothing(case):
+    """A greedy continuation before and after steps that were only timed."""
+    model = await load(case)
+    ids, count = case["ids"], case["count"]
+    try:
+        wanted = await model.generate(ids, count)
+        await model.start(ids)
+        timing = await model.time_step(case["warmup_runs"])
+        assert model.tokens == ids
+        after = [token.id async for token in model.stream(max_new_tokens=count)]
+        try:
+            await model.time_step(model.room)
+        except ValueError as error:
+            message = str(error)
+    finally:
+        model.destroy()
+    assert after == wanted
+    assert "warmup_runs: expected 0 to" in message
+    # With a ring, launches of their own add the rows to two caches.
+    assert (timing.dispatches > 5 * model.layers + 3) == case.get("ring", False)
+    assert timing.dispatches >= 5 * model.layers + 3
+    assert timing.wall_us > 0
+    return {"steps": 0.0}
