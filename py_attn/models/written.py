@@ -38,9 +38,9 @@ _ROWS = 512
 _ROWS_SOFTWARE = 32
 # Rows of logits at a time: 12.6 MB for 49,152 tokens.
 _LOGIT_ROWS = 64
-# Splits of the keys in a step, by which workgroups share them.
-_SPLITS = 8
-_SPLITS_SOFTWARE = 1
+# Keys of the cache for each split of a step, and the fewest and the most splits.
+_KEYS_PER_SPLIT = 256
+_SPLITS = (4, 16)
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,10 @@ class Written:
     def _attend_step(self, number: int) -> Any:
         """The attention of the row at the position, over the cache."""
         cache, query = self._caches[number], self._queries[number][None].transpose(0, 2, 1, 3)
-        splits = _SPLITS_SOFTWARE if self.device.info.software else _SPLITS
+        fewest, most = _SPLITS
+        splits = max(fewest, min(most, cache.capacity // _KEYS_PER_SPLIT))
+        if self.device.info.software:
+            splits = 1
         if cache.value_format is None:
             return decode_partials_step(query, cache, self._state, splits=splits)
         out = decode_attention_step(query, cache, self._state, splits=splits)

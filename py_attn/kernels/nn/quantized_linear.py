@@ -134,7 +134,10 @@ def configure(info: AdapterInfo, rows: int, inner: int, count: int) -> LinearCon
     subgroups = info.subgroup_min_size >= _FEWEST_LANES
     lanes = min(_LANES, info.subgroup_min_size) if subgroups else _LANES
     rows_each = 4 if rows >= _MANY_ROWS else 2
-    tokens_each = 1 if count == 1 else 4
+    if count == 1:
+        # Whole blocks: fewer and wider loads are worth more than busier lanes (bench/NOTES.md).
+        return LinearConfig(lanes, rows_each, 1, 4, 1, 128, subgroups)
+    tokens_each = 4
     steps = -(-inner * 4 // BLOCK // lanes)
     ahead = max(
         n for n in range(1, steps + 1) if n == 1 or (not steps % n and n * rows_each * tokens_each <= _AHEAD)
