@@ -604,3 +604,11 @@ async def test_a_device_that_is_lost_while_a_model_writes_leaves_the_text(device
     await other.start(model.tokens)
     goes_on = [token.id async for token in other.stream(None, 3)]
     assert goes_on == list(range(100 + len(seen), 103 + len(seen)))
+
+
+async def test_warming_up_leaves_no_text(model):
+    await model.warm_up()
+    assert model.tokens == []
+    assert await model.generate(PROMPT, 3) == [100, 101, 102]
+    with pytest.raises(RuntimeError, match="model: it has a text already"):
+        await model.warm_up()

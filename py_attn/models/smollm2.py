@@ -26,6 +26,7 @@ from py_attn.models.chat import render
 from py_attn.models.llama_weights import Config
 from py_attn.models.written import ALTERNATIVES, CacheOptions, Sampling, Weights, Written, check_cache
 
+_WARM_UP_LENGTHS = (5, 40)
 # The first submission is a single step, so that its token is seen at once; each later one has twice as many
 # steps, up to what takes about this long. The browser records a submission while the GPU runs earlier ones,
 # but where a step takes long, fewer are submitted ahead, so that a stream that is left ends soon.
@@ -712,6 +713,31 @@ class SmolLM2:
             await self._text.process(_pause)
             dispatches, timing = await self._text.time_step(runs)
         return StepTiming(dispatches, timing.gpu_us, timing.wall_us)
+
+    async def warm_up(self) -> None:
+        """Compile the kernels of reading and writing, so that the first text need not wait for them.
+
+        Loading does it where the adapter is no software. It takes the place of the text, so it is for a model
+        that has none.
+
+        Raises
+        ------
+        RuntimeError
+            While the model is at work, or when something was written already.
+        """
+        if self._text.tokens:
+            raise RuntimeError("model: it has a text already, which warming up would replace")
+        async with self._at_work():
+            text = self._text
+            # Few tokens and many are multiplied by different kernels.
+            for length in _WARM_UP_LENGTHS:
+                text.start([0] * min(length, text.room))
+                await text.process(_pause)
+            for alternatives in (False, True):
+                text.begin_steps(0)
+                text.submit(text.program(Sampling(), alternatives), 1)
+            await self.device.synchronize()
+            text.start([])
 
     async def profile(self) -> dict[str, float | None]:
         """Microseconds on the GPU of each kernel in one step, by the kernels' names.

@@ -62,7 +62,10 @@ async def load(
     try:
         weights = _Packing(device, file, gguf, blocks, begin, made).weights(config)
         await device.synchronize()
-        return SmolLM2(device, config, tokenizer, template, weights, options)
+        model = SmolLM2(device, config, tokenizer, template, weights, options)
+        if not device.info.software:
+            await model.warm_up()
+        return model
     except BaseException:
         for tensor in made:
             tensor.destroy()
