@@ -609,6 +609,7 @@ async def test_a_device_that_is_lost_while_a_model_writes_leaves_the_text(device
 async def test_warming_up_leaves_no_text(model):
     await model.warm_up()
     assert model.tokens == []
+    will_write(model, range(100, 200))
     assert await model.generate(PROMPT, 3) == [100, 101, 102]
     with pytest.raises(RuntimeError, match="model: it has a text already"):
         await model.warm_up()
