@@ -181,6 +181,7 @@ def test_a_cancelled_load_leaves_nothing_on_the_device(lab):
     assert lab.call(language.bytes_left_by_a_cancelled_load) == 0
 
 
+@pytest.mark.parametrize("ring", [False, True])
 def test_steps_that_are_only_timed(tiny, ring):
     more = {"ring": True, "context": 14, "sink_tokens": 2, "history": 64} if ring else {"context": 64}
     tiny.check(
