@@ -53,7 +53,7 @@ float(pa.reference.attention_weights(layer.query, layer.key)[0, {head}, {query},
 
 
 def test_the_first_thing_to_see_is_whom_it_means(shown, artifacts):
-    expect(shown.locator("#focus h2")).to_have_text("Layer 6, head 12")
+    expect(shown.locator("#focus h2")).to_have_text("Layer 5, head 11")
     expect(shown.locator(".inspector")).to_contain_text("it")
     expect(shown.locator(".links-table tbody tr").first).to_contain_text("cat")
     expect_weight(shown, exact(shown, 5, 11, 9, 2))
@@ -72,15 +72,15 @@ def test_the_adapter_is_named_and_called_what_it_is(shown):
 def test_thumbnails_are_a_grid_for_mouse_and_keyboard(shown):
     thumbs = shown.locator(".thumb")
     expect(thumbs).to_have_count(72)
-    shown.get_by_role("gridcell", name="Layer 3, head 5", exact=True).click()
-    expect(shown.locator("#focus h2")).to_have_text("Layer 3, head 5")
+    shown.get_by_role("gridcell", name="Layer 2, head 4", exact=True).click()
+    expect(shown.locator("#focus h2")).to_have_text("Layer 2, head 4")
     for key, title in (
-        ("ArrowRight", "Layer 3, head 6"),
-        ("ArrowDown", "Layer 4, head 6"),
-        ("ArrowLeft", "Layer 4, head 5"),
-        ("ArrowUp", "Layer 3, head 5"),
-        ("End", "Layer 3, head 12"),
-        ("Home", "Layer 3, head 1"),
+        ("ArrowRight", "Layer 2, head 5"),
+        ("ArrowDown", "Layer 3, head 5"),
+        ("ArrowLeft", "Layer 3, head 4"),
+        ("ArrowUp", "Layer 2, head 4"),
+        ("End", "Layer 2, head 11"),
+        ("Home", "Layer 2, head 0"),
     ):
         shown.keyboard.press(key)
         expect(shown.locator("#focus h2")).to_have_text(title)
@@ -94,7 +94,7 @@ def test_thumbnails_show_different_maps(shown):
 
 
 def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
-    shown.get_by_role("gridcell", name="Layer 2, head 9", exact=True).click()
+    shown.get_by_role("gridcell", name="Layer 1, head 8", exact=True).click()
     canvas = shown.locator("canvas.heatmap")
     canvas.focus()
     shown.keyboard.press("Home")
@@ -102,7 +102,7 @@ def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
         shown.keyboard.press("ArrowUp")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         shown.keyboard.press(key)
-    expect(canvas).to_have_attribute("aria-label", re.compile(r"layer 2, head 9\. Row 3, column 2\."))
+    expect(canvas).to_have_attribute("aria-label", re.compile(r"layer 1, head 8\. Row 2, column 1\."))
     expect_weight(shown, exact(shown, 1, 8, 2, 1))
 
 
@@ -249,7 +249,7 @@ def test_window_and_softcap_reach_the_map(shown):
     canvas = shown.locator("canvas.heatmap")
     canvas.focus()
     shown.keyboard.press("Home")
-    expect(shown.locator("canvas.heatmap")).to_have_attribute("aria-label", re.compile("column 1"))
+    expect(shown.locator("canvas.heatmap")).to_have_attribute("aria-label", re.compile("column 0"))
     for _ in range(40):
         shown.keyboard.press("ArrowDown")
     expect(shown.locator(".inspector .weight")).to_have_text("0")  # far outside the window
@@ -363,7 +363,7 @@ def test_drawing_never_holds_the_page_up(shown):
     open_sample(shown)
     with longest_task(shown) as busiest:
         for head in (1, 5, 9):
-            shown.get_by_role("gridcell", name=f"Layer 4, head {head}", exact=True).click()
+            shown.get_by_role("gridcell", name=f"Layer 3, head {head - 1}", exact=True).click()
             expect(shown.locator(".heatmap-box")).to_have_attribute(
                 "data-shown", re.compile(f"/3/{head - 1}$")
             )

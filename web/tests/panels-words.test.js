@@ -77,13 +77,13 @@ describe("timings", () => {
   });
   it("are explained", () => {
     expect(describeMeasurement(MEASURED, undefined, SOURCE, 2)).toBe(
-      "Layer 3: 12 heads, 1,200 × 1,200, head dim 32, float32. Medians of 5 runs with their quartiles; dispatch by GPU " +
+      "Layer 2: 12 heads, 1,200 × 1,200, head dim 32, float32. Medians of 5 runs with their quartiles; dispatch by GPU " +
         "timestamps, the rest by wall clock. Error: largest difference to float64 over 64 of 1,200 rows; plain numpy in " +
         "float32 has an error of 2.0e-7.",
     );
     const operation = { call: "pa.attention_backward", about: "gradients", label: "backward" };
     expect(describeMeasurement({ ...MEASURED, clock: "wall" }, operation, SOURCE, 0)).toContain(
-      "pa.attention_backward: gradients. Layer 1, the first 64 positions. Medians",
+      "pa.attention_backward: gradients. Layer 0, the first 64 positions. Medians",
     );
   });
   it("say what a software adapter's times are worth", () => {

@@ -87,7 +87,7 @@ function listen(panel) {
     drawLegend(panel);
   });
   store.on(['sourceNumber', 'edit', 'layer', 'head'], ({ layer, head }) => {
-    view.title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
+    view.title.textContent = `Layer ${layer}, head ${head}`;
     describe(panel);
     panel.request();
     panel.inspect();
@@ -139,7 +139,7 @@ function inspect({ rows, store, view, map, inspect: again }) {
   if (!source) return;
   map.canvas.setAttribute(
     'aria-label',
-    `Attention map, layer ${layer + 1}, head ${head + 1}. Row ${query + 1}, column ${key + 1}.`,
+    `Attention map, layer ${layer}, head ${head}. Row ${query}, column ${key}.`,
   );
   const known = rows.peek();
   fill(
@@ -160,7 +160,7 @@ function inspect({ rows, store, view, map, inspect: again }) {
 async function exported({ api, store, view, map }, format) {
   const { source, layer, head, query, key, style } = store.state;
   if (!source) throw new Error('There is no map yet.');
-  const file = { name: `attention-layer${layer + 1}-head${head + 1}.${format}`, type: TYPES[format] };
+  const file = { name: `attention-layer${layer}-head${head}.${format}`, type: TYPES[format] };
   if (format === 'png') return { ...file, data: await toPng(map.scene()) };
   if (format === 'svg') return { ...file, data: toSvg(map.scene(), `${source.title} – ${view.title.textContent}`) };
   const { rows, columns } = map.visible();
