@@ -1,8 +1,9 @@
 """What attention heads are known to do: the labels that a head may get, and what each of them means.
 
-Heads that attend to the previous or next token, to ``[CLS]`` and ``[SEP]``, to punctuation, to themselves or
-broadly: Clark et al. 2019, arXiv 1906.04341. Positional heads: Voita et al. 2019, arXiv 1905.09418. Induction:
-Olsson et al. 2022, arXiv 2209.11895. The first token as a sink of attention: Xiao et al. 2023, arXiv 2309.17453.
+Heads that attend to the previous or next token, to ``[CLS]`` and ``[SEP]``, to punctuation, to themselves
+or broadly: Clark et al. 2019, arXiv 1906.04341. Positional heads: Voita et al. 2019, arXiv 1905.09418.
+Induction: Olsson et al. 2022, arXiv 2209.11895. The first token as a sink of attention: Xiao et al. 2023,
+arXiv 2309.17453.
 """
 
 from __future__ import annotations

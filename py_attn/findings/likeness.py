@@ -1,4 +1,4 @@
-"""How alike the maps of heads are: their distances, an order in which like heads stand together, and groups."""
+"""How alike the maps of heads are: distances, an order in which like heads stand together, and groups."""
 
 from __future__ import annotations
 

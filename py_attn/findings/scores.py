@@ -143,10 +143,12 @@ def head_scores(
 
     Notes
     -----
-    Let p be the share of a row's weight on the keys that a label is about, and c the share of these keys among
-    those that the query may see, which is what a head without preference would give them. The score is
+    Let p be the share of a row's weight on the keys that a label is about, and c the share of these keys
+    among those that the query may see, which is what a head without preference would give them. The score is
     Σ(p − c) / Σ(1 − c), at least 0, over the rows with 0 < c < 1: the others have no such key, or no choice.
     This is the form of Cohen's kappa (1960): 0 for chance, and 1 where all the weight is on these keys.
+    "broad" is ΣH / Σlog₂k over the rows with k > 1 visible keys, where H is a row's entropy in bits; "narrow"
+    is 1 less that.
     """
     p = np.asarray(weights, np.float64)
     if p.ndim < 2 or p.shape[-1] != p.shape[-2] or not p.shape[-1]:

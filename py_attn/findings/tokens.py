@@ -1,4 +1,4 @@
-"""Which keys of a text a label is about: by position, by what kind of token they are, and by the token itself."""
+"""Which keys of a text a label is about: by position, by the kind of token, and by the token itself."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ KEY_SETS = ("previous", "next", "self", "same", "induction", "first", "separator
 def kinds(tokens: Sequence[str]) -> npt.NDArray[np.uint32]:
     """Whether each token is a separator, or punctuation: bits, uint32 [n].
 
-    The first token is no separator, as it has a label of its own. A token is punctuation if all its characters
-    belong to a Unicode category of punctuation, whatever space or word piece's ``##`` stands before them.
+    The first token is no separator, as it has a label of its own. A token is punctuation if all its
+    characters belong to a Unicode category of punctuation, whatever space or ``##`` stands before them.
     """
     found = np.zeros(len(tokens), np.uint32)
     for index, token in enumerate(tokens):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from py_attn.findings.likeness import head_distances, head_groups
-from py_attn.findings.scores import SUMS, HeadScores, row_sums, scores_of
+from py_attn.findings.scores import HeadScores, row_sums, scores_of
 from py_attn.findings.tokens import identities, key_sets, kinds
 from py_attn.gpu.tensor import Tensor
 from py_attn.viewer.engines.engine import Engine, Style, Window
@@ -19,7 +17,7 @@ from py_attn.viewer.sources.given import GivenLayer
 from py_attn.viewer.sources.source import Array, Layer, Source
 from py_attn.viewer.viewer import Viewer
 
-#: Weights of all heads together that are looked at: by numpy or a software adapter (about a second), and by a GPU.
+#: Weights of all heads that are looked at: by numpy or a software adapter (about a second), and by a GPU.
 MAX_SLOW_WEIGHTS, MAX_WEIGHTS = 1 << 23, 1 << 28
 #: Weights of one head that are looked at, and weights that lie in memory at once.
 MAX_HEAD_WEIGHTS, CHUNK = 1 << 21, 1 << 22
@@ -79,25 +77,21 @@ async def find(viewer: Viewer) -> Findings | None:
     engine = viewer.engine
     rows = choose_rows(source, software=_is_slow(engine))
     total = len(source.layers) * source.heads
+    look = _Look(engine, source, rows, _tokens_on_gpu(engine, source))
+    compare = total <= MAX_COMPARED_HEADS
     cells = 24 if total <= 128 else 16
     sums, maps = [], []
-    tokens: tuple[Tensor, Tensor] | None = None
-    if isinstance(engine, GPUEngine):
-        words = kinds(source.tokens), identities(source.tokens)
-        tokens = engine.device.tensor(words[0]), engine.device.tensor(words[1])
     for layer in source.layers:
-        # Both are recorded before the first is waited for; between layers the page's other calls get their turn.
-        of_layer, picture = await asyncio.gather(
-            _layer_sums(engine, source, layer, rows, tokens),
-            _pooled(engine, source, layer, rows, cells, total),
-        )
+        # Both are recorded before the first is waited for. Other calls get their turn between layers.
+        waits = [look.sums(layer), *([look.pooled(layer, cells)] if compare else [])]
+        of_layer, *picture = await asyncio.gather(*waits)
         if viewer.source is not source:
             return None
         sums.append(of_layer)
-        maps.append(picture)
+        maps += picture
     scores = scores_of(np.stack(sums), rows.visible, rows.sets)
     groups = order = np.zeros(0, np.int64)
-    if total <= MAX_COMPARED_HEADS:
+    if compare:
         groups, order = head_groups(head_distances(np.concatenate(maps)))
     return Findings(scores, groups, order, rows.part.step)
 
@@ -141,50 +135,51 @@ def _visible(source: Source, rows: Array) -> Array:
     return visible[0] if len(visible) == 1 else visible
 
 
-async def _layer_sums(
-    engine: Engine, source: Source, layer: Layer, rows: Rows, tokens: tuple[Tensor, Tensor] | None
-) -> Array:
-    """The sums of the rows of a layer's heads, [H, r, len(SUMS)]; a part of the heads at a time."""
-    heads = list(range(source.heads))
-    at_once = max(1, CHUNK // (rows.count * source.length))
-    found = []
-    for first in range(0, source.heads, at_once):
-        part = Window(heads[first : first + at_once], rows.part, slice(0, source.length))
-        found.append(await _sums(engine, source, layer, part, rows, tokens))
-    return np.concatenate(found)
-
-
-async def _sums(
-    engine: Engine,
-    source: Source,
-    layer: Layer,
-    part: Window,
-    rows: Rows,
-    tokens: tuple[Tensor, Tensor] | None,
-) -> Array:
-    if not isinstance(engine, GPUEngine) or tokens is None:
-        return row_sums(await engine.weights(layer, source.masking, part), rows.sets)
-    from py_attn.kernels.attention.weights import attention_weights
-    from py_attn.kernels.maps.row_sums import row_sums as row_sums_on_gpu
-
-    uploaded = engine.upload(layer, source.masking)
-    weights = attention_weights(
-        uploaded.query, uploaded.key, uploaded.lse, heads=part.heads, rows=part.rows, **uploaded.keywords
-    )
-    sums = row_sums_on_gpu(
-        weights, *tokens, row_begin=rows.part.start, row_step=rows.part.step, causal=rows.causal
-    )
-    array: Array = (await sums.numpy())[0]
-    return array
-
-
-async def _pooled(
-    engine: Engine, source: Source, layer: Layer, rows: Rows, cells: int, total: int
-) -> Array | None:
-    """A layer's maps, pooled for comparing them: [H, h, w]."""
-    if total > MAX_COMPARED_HEADS:
+def _tokens_on_gpu(engine: Engine, source: Source) -> tuple[Tensor, Tensor] | None:
+    if not isinstance(engine, GPUEngine):
         return None
-    n = source.length
-    size = min(cells, rows.count), min(cells, n)
-    part = Window(list(range(source.heads)), rows.part, slice(0, n), size)
-    return await engine.weights(layer, source.masking, part, Style(pool="mean"))
+    return engine.device.tensor(kinds(source.tokens)), engine.device.tensor(identities(source.tokens))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What looks at the layers of a source, one after the other."""
+
+    engine: Engine
+    source: Source
+    rows: Rows
+    tokens: tuple[Tensor, Tensor] | None
+
+    async def sums(self, layer: Layer) -> Array:
+        """The sums of the rows of a layer's heads, [H, r, sums]; a part of the heads at a time."""
+        heads = list(range(self.source.heads))
+        at_once = max(1, CHUNK // (self.rows.count * self.source.length))
+        columns = slice(0, self.source.length)
+        found = []
+        for first in range(0, len(heads), at_once):
+            part = Window(heads[first : first + at_once], self.rows.part, columns)
+            found.append(await self._sums(layer, part))
+        return np.concatenate(found)
+
+    async def _sums(self, layer: Layer, part: Window) -> Array:
+        rows, masking = self.rows, self.source.masking
+        if not isinstance(self.engine, GPUEngine) or self.tokens is None:
+            return row_sums(await self.engine.weights(layer, masking, part), rows.sets)
+        from py_attn.kernels.attention.weights import attention_weights
+        from py_attn.kernels.maps.row_sums import row_sums as row_sums_on_gpu
+
+        given = self.engine.upload(layer, masking)
+        weights = attention_weights(
+            given.query, given.key, given.lse, heads=part.heads, rows=part.rows, **given.keywords
+        )
+        begin, step = rows.part.start, rows.part.step
+        sums = row_sums_on_gpu(weights, *self.tokens, row_begin=begin, row_step=step, causal=rows.causal)
+        array: Array = (await sums.numpy())[0]
+        return array
+
+    async def pooled(self, layer: Layer, cells: int) -> Array:
+        """A layer's maps [H, h, w], pooled to at most ``cells`` a side."""
+        n = self.source.length
+        size = min(cells, self.rows.count), min(cells, n)
+        part = Window(list(range(self.source.heads)), self.rows.part, slice(0, n), size)
+        return await self.engine.weights(layer, self.source.masking, part, Style(pool="mean"))

@@ -71,8 +71,8 @@ def row_sums(
         begin, step = check_int("row_begin", row_begin), check_int("row_step", row_step)
         if begin < 0 or step < 1 or (rows and begin + (rows - 1) * step >= keys):
             raise ValueError(
-                f"row_begin, row_step: expected {rows} rows inside 0 to {keys}, got them from {begin} in steps "
-                f"of {step}"
+                f"row_begin, row_step: expected {rows} rows inside 0 to {keys}, got them from {begin} on in "
+                f"steps of {step}"
             )
         return Planned(weights.device, _plan(given, begin, step, causal=bool(causal)), given)
 
