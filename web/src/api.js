@@ -16,6 +16,10 @@ export function createApi(call) {
     openSynthetic: (shape) => call('open_synthetic', shape),
     /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
     overview: (layer, style) => call('overview', { layer, ...style }),
+    /** @returns {Promise<import('./types').Label[]>} */
+    labels: () => call('labels'),
+    /** @returns {Promise<import('./types').HeadFindings | null>} null where another source was opened meanwhile */
+    heads: () => call('heads'),
     /** @param {number} query @param {Style} style @returns {Promise<import('./types').OverviewRow>} */
     overviewRow: (query, style) => call('overview_row', { query, ...style }),
     /**

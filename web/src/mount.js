@@ -39,7 +39,7 @@ export function mount(element, model, { kernel } = {}) {
   };
   element.classList.add('attention-view');
   fill(element, h('div', { class: 'stage' }, parts.overview, parts.focus, parts.links), !kernel && parts.kernel);
-  mountOverview(parts.overview, api, store);
+  const overview = mountOverview(parts.overview, api, store);
   const focus = mountFocus(parts.focus, api, store);
   const links = mountLinks(parts.links, api, store);
   mountKernel(parts.kernel, api, store);
@@ -52,6 +52,7 @@ export function mount(element, model, { kernel } = {}) {
     exported: focus.exported,
     destroy() {
       store.end();
+      overview.destroy();
       focus.destroy();
       links.destroy();
       element.replaceChildren();

@@ -27,6 +27,32 @@ export interface Overview {
   rgba: Uint8Array<ArrayBuffer>;
 }
 
+/** Something that a head may do (py_attn/findings). */
+export interface Label {
+  name: string;
+  title: string;
+  description: string;
+  synonyms: string;
+}
+
+/** What each head does, for all heads of all layers in order. */
+export interface HeadFindings {
+  /** the labels that a head gets, the highest score first */
+  shown: { name: string; score: number }[][];
+  /** of every head for every label; NaN where there is none */
+  scores: Float32Array;
+  /** in bits */
+  entropy: Float32Array;
+  sparsity: Float32Array;
+  /** of like heads; empty where there are too many to compare */
+  groups: Int32Array;
+  order: Int32Array;
+  /** how many rows the score of each label is a mean over */
+  rows: Record<string, number>;
+  /** 1, or n where only every n-th row was looked at */
+  step: number;
+}
+
 /** One row of every map. */
 export interface OverviewRow {
   query: number;
