@@ -21,6 +21,9 @@ Array = npt.NDArray[Any]
 #: The sums of a row of weights p: Σp, Σp·log₂p and Σp², and then Σp over the keys of each label.
 SUMS = ("total", "logs", "squares", *KEY_SETS)
 
+#: A label needs as many: if a causal text ends in a full stop, a single query sees that, and proves nothing.
+FEWEST_ROWS = 3
+
 
 @dataclass(frozen=True)
 class HeadScores:
@@ -45,8 +48,12 @@ class HeadScores:
     rows: dict[str, int]
 
     def shown(self, *head: int) -> list[tuple[str, float]]:
-        """The labels of one head with their scores, the highest first; see :func:`py_attn.findings.shown`."""
-        return shown({name: float(scores[head]) for name, scores in self.labels.items()})
+        """The labels of one head with their scores, the highest first; see :func:`py_attn.findings.shown`.
+
+        A mean over fewer than :data:`FEWEST_ROWS` rows shows nothing.
+        """
+        enough = (name for name, rows in self.rows.items() if rows >= FEWEST_ROWS)
+        return shown({name: float(self.labels[name][head]) for name in enough})
 
 
 def row_sums(weights: Array, sets: Mapping[str, Array]) -> Array:
