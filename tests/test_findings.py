@@ -14,31 +14,11 @@ from py_attn.kernels.maps.row_sums import row_sums as row_sums_on_gpu
 from tests.recording_bridge import RecordingBridge
 from tests.test_device import device_on
 
-TOKENS = [
-    "[CLS]",
-    "the",
-    "cat",
-    "saw",
-    "a",
-    "dog",
-    ",",
-    "and",
-    "the",
-    "dog",
-    "saw",
-    "the",
-    "cat",
-    ".",
-    "so",
-    "it",
-    "ran",
-    "far",
-    "away",
-    "[SEP]",
-]
+TEXT = "[CLS] the cat saw a dog , and the dog saw the cat . so it ran far away [SEP]"
+TOKENS = TEXT.split()
 N = len(TOKENS)
 #: With two repeated stretches, for induction.
-REPEATED = ["a", "b", "c", "d", "e", "f", "a", "b", "c", "d", "e", "f", "a", "b", "c", "d"]
+REPEATED = list("abcdefabcdefabcd")
 
 
 def one_hot(n, key_of, otherwise=0):

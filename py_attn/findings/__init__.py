@@ -1,7 +1,7 @@
 """What attention heads do: labels with scores, and groups of heads that are alike, from weights in numpy.
 
-``pa.findings.head_labels(weights, tokens)`` tells which heads attend to the previous token, to punctuation and
-so on; docs/findings.md has the definitions.
+``pa.findings.head_labels(weights, tokens)`` tells which heads attend to the previous token, to punctuation
+and so on; docs/findings.md has the definitions.
 """
 
 from py_attn.findings.labels import LABELS, Label, shown

@@ -63,7 +63,7 @@ def head_groups(distances: Any, *, largest: float = 0.5) -> tuple[Array, Array]:
     Returns
     -------
     groups : array
-        int64 [n]: the number of each head's group, counted from 0 in the order of the heads.
+        int64 [n]: the number of each head's group, counted from 0 along ``order``.
     order : array
         int64 [n]: the heads in the order of the tree's leaves. Where two branches meet, those of their ends
         that are closest to each other do (Gruvaeus & Wainer 1972).

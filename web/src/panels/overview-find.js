@@ -26,7 +26,7 @@ const SORTS = [
   ['similarity', 'by similarity'],
 ];
 const SORT_NOTES = {
-  layer: '',
+  layer: 'Click a map, or move with the arrow keys.',
   label: 'Each head stands under the label with its highest score.',
   entropy: 'From the lowest mean entropy of a row to the highest.',
   sparsity: 'From the sparsest weights (Hoyer’s measure) to the most even ones.',
@@ -42,7 +42,7 @@ export function buildFind({ onFound, onGo, onSort }) {
     class: 'input compact',
     type: 'search',
     'aria-label': 'Find heads',
-    placeholder: 'Find heads: previous token, L5 H11 …',
+    placeholder: 'Find heads: previous token',
     autocomplete: 'off',
     spellcheck: false,
     disabled: true,
@@ -53,8 +53,8 @@ export function buildFind({ onFound, onGo, onSort }) {
   const note = h('p', { class: 'muted small find-note', role: 'status' });
   const chips = h('div', { class: 'head-labels', role: 'group', 'aria-label': 'Labels of the head in focus' });
   const element = h('div', { class: 'overview-find' }, h('div', { class: 'find-row', role: 'search' }, field, order, suggestions), note, chips);
-  /** @type {{ findings: HeadFindings | null, labels: Label[], shape: Shape, found: Found | null, sort: Sort, says: string }} */
-  const known = { findings: null, labels: [], shape: { layers: 0, heads: 1 }, found: null, sort: 'layer', says: '' };
+  /** @type {{ findings: HeadFindings | null, labels: Label[], shape: Shape, found: Found | null, sort: Sort, says: string, sampled: string }} */
+  const known = { findings: null, labels: [], shape: { layers: 0, heads: 1 }, found: null, sort: 'layer', says: '', sampled: '' };
 
   function look() {
     known.found = search(field.value, known.findings, known.labels, known.shape);
@@ -63,7 +63,7 @@ export function buildFind({ onFound, onGo, onSort }) {
   }
 
   function say() {
-    note.textContent = known.found ? describeFound(known.found, known) : known.says || SORT_NOTES[known.sort];
+    note.textContent = known.found ? describeFound(known.found, known) : known.says || `${SORT_NOTES[known.sort]}${known.sampled}`;
   }
 
   /** @param {Sort} sort */
@@ -91,15 +91,16 @@ export function buildFind({ onFound, onGo, onSort }) {
 
     /** Another source: its findings are not there yet. @param {Shape} shape */
     begin(shape) {
-      Object.assign(known, { findings: null, shape, says: '' });
+      Object.assign(known, { findings: null, shape, says: '', sampled: '' });
       field.disabled = false;
       look();
     },
 
     /** @param {HeadFindings} findings @param {Label[]} labels */
     show(findings, labels) {
+      const sampled = findings.step > 1 ? ` Labels come from one of every ${findings.step} rows.` : '';
       if (known.labels !== labels) fill(suggestions, labels.map(({ title }) => h('option', { value: title })));
-      Object.assign(known, { findings, labels, says: '' });
+      Object.assign(known, { findings, labels, says: '', sampled });
       const similarity = /** @type {HTMLOptionElement} */ (order.options[SORTS.length - 1]);
       similarity.disabled = !findings.order.length;
       look();

@@ -48,13 +48,12 @@ export function mountOverview(element, api, store) {
       order(panel);
     },
   });
-  const hint = h('p', { class: 'muted small thumbs-hint' }, 'Click a map, or move with the arrow keys.');
   const choice = segmented('What the thumbnails show', PARTS, 'row', (value) => {
     panel.whole = value === 'map';
     load(store.state);
   });
   choice.hidden = true;
-  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), find.element, grid.element, hint);
+  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), find.element, grid.element);
   /** @type {Panel} */
   const panel = { element, api, store, summary, grid, choice, whole: false, find, sort: 'layer', findings: null, looked: '', look: (state) => look(state) };
   const look = latest(
