@@ -160,7 +160,7 @@ function chipsOf(head, { findings, labels, shape }, onPick) {
   });
   const figures = Number.isNaN(entropy[head])
     ? ''
-    : `entropy ${entropy[head].toFixed(1)} bits, sparsity ${formatScore(sparsity[head])}`;
+    : `entropy ${entropy[head].toFixed(1)} bits · sparsity ${formatScore(sparsity[head])}`;
   return [
     h('span', { class: 'head-place' }, shortName(head, shape.heads)),
     ...(chips.length ? chips : [h('span', { class: 'muted' }, 'no label')]),

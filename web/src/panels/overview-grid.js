@@ -98,6 +98,7 @@ export function mountGrid(store) {
     /** Emphasises some heads, and dims the others; null or none: all alike. @param {number[] | null} heads */
     emphasise(heads) {
       const found = new Set(heads);
+      if (!found.size && !element.classList.contains('searching')) return;
       element.classList.toggle('searching', found.size > 0);
       buttons.forEach((button, head) => button.classList.toggle('match', found.has(head)));
     },

@@ -98,9 +98,10 @@ function mark({ grid, find, store }) {
 
 /** What was found about other maps. @param {Panel} panel @param {{ layers: number, heads: number }} source */
 function forget(panel, source) {
+  // A text that grows is another source with every token: names that say nothing yet are not written anew.
+  if (panel.findings) panel.grid.describe(null, []);
   panel.findings = null;
   panel.find.begin(source);
-  panel.grid.describe(null, []);
   mark(panel);
 }
 
