@@ -39,6 +39,8 @@ const STYLE = {
 };
 /** Halves of a character, which a text cut in its middle has, and encodeURIComponent refuses. */
 const LONE_SURROGATES = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/gu;
+/** A link to a place on the page, such as #kernel. */
+const SECTION = /^#[a-z-]+$/u;
 const CACHES = ['float32', 'float16', 'bfloat16', 'turboquant4', 'turboquant3', 'turboquant2', 'turboquant1'];
 
 /** Thrown by a field that has no meaning. */
@@ -268,6 +270,7 @@ export function decode(fragment, start) {
   let address = { ...start };
   /** @type {string[]} */
   const problems = [];
+  if (SECTION.test(fragment)) return { address, problems };
   const parts = fragment.replace(/^#/u, '').split('&').filter(Boolean);
   for (const part of parts) {
     const at = part.indexOf('=');

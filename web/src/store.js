@@ -4,6 +4,7 @@
  * @typedef {import('./types').SourceInfo} SourceInfo
  * @typedef {object} State
  * @property {SourceInfo | null} source
+ * @property {import('./address.js').Input} input what the visitor asks for; the source follows it once it is computed
  * @property {number} sourceNumber counts the sources, so that an answer about an earlier one can be recognised
  * @property {number} layer
  * @property {number} head
@@ -33,6 +34,8 @@
  *   { with: 'cache', dtype: string }} Compare
  * @typedef {{ name: string, of: string, text: string }} Fork a kernel's WGSL, and the variant that it began as
  *
+ * @typedef {Pick<State, 'layer' | 'head' | 'query' | 'key' | 'pins' | 'view'>} Focus what of a source is looked at
+ *
  * @typedef {object} Store
  * @property {Readonly<State>} state
  * @property {(patch: Partial<State>) => void} set
@@ -45,6 +48,7 @@
 /** @type {State} */
 export const BEGINNING = {
   source: null,
+  input: { kind: 'sample' },
   sourceNumber: 0,
   layer: 0,
   head: 0,
@@ -108,19 +112,32 @@ export function openSource(store, source, focus) {
   const before = store.state;
   // A text that grows is zoomed as before; another source is shown whole.
   const grows = source.kind === 'written' && before.source?.kind === 'written';
-  const { layer, head, query, key, pins, view, sourceNumber } = { ...before, view: grows ? before.view : null, ...focus };
+  const view = grows ? before.view : null;
   store.set({
     source,
-    sourceNumber: sourceNumber + 1,
-    layer: Math.min(layer, source.layers - 1),
-    head: Math.min(head, source.heads - 1),
-    query: Math.min(query, source.length - 1),
-    key: Math.min(key, source.length - 1),
+    sourceNumber: before.sourceNumber + 1,
+    ...within({ ...focusOf(before), view, ...focus }, source),
     hover: null,
-    pins: pins.filter((pin) => pin.query < source.length && pin.key < source.length),
-    view,
     timings: [],
   });
+}
+
+/** @param {Focus} state @returns {Focus} */
+export function focusOf({ layer, head, query, key, pins, view }) {
+  return { layer, head, query, key, pins, view };
+}
+
+/** The nearest focus that a source has. @param {Focus} focus @param {SourceInfo} source @returns {Focus} */
+export function within({ layer, head, query, key, pins, view }, { layers, heads, length }) {
+  const clamp = (/** @type {number} */ index, /** @type {number} */ count) => Math.min(Math.max(index, 0), count - 1);
+  return {
+    layer: clamp(layer, layers),
+    head: clamp(head, heads),
+    query: clamp(query, length),
+    key: clamp(key, length),
+    pins: pins.filter((one) => one.query < length && one.key < length),
+    view,
+  };
 }
 
 /**
