@@ -71,7 +71,11 @@ export function sceneOf(map) {
 export function redraw(map) {
   map.frame ||= requestAnimationFrame(() => {
     map.frame = 0;
-    if (map.width) draw(map.context, sceneOf(map));
+    if (!map.width) return;
+    const scene = sceneOf(map);
+    draw(map.context, scene);
+    // Where the plot lies on the canvas in CSS pixels, and how many cells fit across: for tests and for what a page lays over it.
+    map.canvas.dataset.plot = [scene.left, scene.top, scene.side, scene.view.span].join(' ');
   });
 }
 
