@@ -58,7 +58,7 @@ export function buildFocus(style, actions) {
     sampling,
     usage(),
   ];
-  return { parts, title, subtitle, what, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, sampling };
+  return { parts, title, subtitle, what, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */
@@ -83,7 +83,7 @@ function choices(style, { setStyle, setColormap }) {
   const what = segmented('What the map shows', SHOWS, style.show ?? 'weights', set('show'));
   const scale = segmented('Colour scale', SCALES, style.scale, set('scale'));
   const pooling = segmented('How weights that share a pixel are combined', POOLS, style.pool, set('pool'));
-  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), '', setColormap);
+  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), style.colormap.replace(/_r$/u, ''), setColormap);
   colors.className = 'input compact';
   return { what, scale, pooling, colors };
 }
