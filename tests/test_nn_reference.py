@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from py_attn import nn_reference as plain
+from py_attn.rope import rope_table
 
 
 def test_a_block_of_q4_1_by_hand():
@@ -37,7 +38,7 @@ def test_rms_norm_by_hand():
 
 def test_rope_is_a_rotation_of_complex_numbers():
     random = np.random.default_rng(0)
-    x, table = random.standard_normal((5, 3, 8)), plain.rope_table(5, 8, 100.0)
+    x, table = random.standard_normal((5, 3, 8)), rope_table(np.arange(5), 8, 100.0)
     turned = plain.rope(x, table).view(np.complex128)
     angles = np.arange(5)[:, None, None] * 100.0 ** (-np.arange(4) / 4)
     assert turned == pytest.approx(x.view(np.complex128) * np.exp(1j * angles), abs=1e-14)
@@ -46,7 +47,7 @@ def test_rope_is_a_rotation_of_complex_numbers():
 def test_rope_leaves_products_that_depend_on_the_distance():
     random = np.random.default_rng(1)
     query, key = random.standard_normal((2, 1, 1, 16))
-    table = plain.rope_table(50, 16)
+    table = rope_table(np.arange(50), 16)
 
     def product(i, j):
         return float((plain.rope(query, table[i : i + 1]) * plain.rope(key, table[j : j + 1])).sum())
@@ -81,7 +82,7 @@ def test_splits_that_saw_nothing_give_zeros():
 
 
 def test_every_function_computes_in_the_given_precision():
-    x, table = np.ones((2, 1, 4)), plain.rope_table(2, 4)
+    x, table = np.ones((2, 1, 4)), rope_table(np.arange(2), 4)
     for result in (
         plain.dequantize(np.zeros(20, np.uint8), 1, 32, "Q4_1", np.float32),
         plain.dequantize(np.zeros(34, np.uint8), 1, 32, "Q8_0", np.float32),

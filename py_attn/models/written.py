@@ -28,7 +28,7 @@ from py_attn.kernels.decode.step import append_step, decode_attention_step, deco
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.steps import WORDS, Word, new_state
 from py_attn.models.llama_weights import Config
-from py_attn.nn_reference import rope_table
+from py_attn.rope import rope_table
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -174,7 +174,7 @@ class Written:
         )
         self._x = device.empty((rows, config.width))
         self._rope = device.tensor(
-            rope_table(rows, config.head_dim, config.rope_base), "float32", name="rope"
+            rope_table(np.arange(rows), config.head_dim, config.rope_base), "float32", name="rope"
         )
         self._queries = [device.empty((rows, config.heads, config.head_dim)) for _ in weights.layers]
         self._head_scales = [device.tensor(np.ones(config.heads, np.float32)) for _ in weights.layers]
@@ -343,23 +343,21 @@ class Written:
         """The attention of the rows from the position on: [count, heads · head_dim]."""
         end = self.position + count
         query = self._queries[number][self.position : end][None]
-        keys, values = self._stored(number, end)
+        keys, values = self._stored_keys(number, end), self._stored_values(number, end)
         out: Tensor = attention(
             query, keys.transpose(0, 2, 1, 3), values.transpose(0, 2, 1, 3), causal=True, layout="BSHD"
         )
         return out.reshape(count, self.config.heads * self.config.head_dim)
 
-    def _stored(self, number: int, end: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [1, kv_heads, end, head_dim] of the first tokens, as the cache rounds them."""
+    def _stored_keys(self, number: int, end: int) -> Tensor:
+        """Keys [1, kv_heads, end, head_dim] of the first tokens, as the cache rounds them."""
         cache = self._whole[number]
-        pairs = ((cache.keys, cache.key_format), (cache.values, cache.value_format))
-        keys, values = (
-            part[:, :, :end]
-            if form is None
-            else turboquant.run_rotation("cache", part[:, :, :end], form, "dequantize")
-            for part, form in pairs
-        )
-        return keys, values
+        return _widened(cache.keys[:, :, :end], cache.key_format)
+
+    def _stored_values(self, number: int, end: int) -> Tensor:
+        """Values, as :meth:`_stored_keys`."""
+        cache = self._whole[number]
+        return _widened(cache.values[:, :, :end], cache.value_format)
 
     # Choosing tokens
 
@@ -370,15 +368,8 @@ class Written:
             self._forget_program()
             with self.device.record() as program:
                 self._pass(1)
-                row = nn.logits(
-                    self._x,
-                    self.weights.norm,
-                    self.weights.embedding,
-                    state=self._state,
-                    epsilon=self.config.epsilon,
-                )
                 nn.choose_token(
-                    row,
+                    self._logits(state=self._state),
                     self._tokens,
                     self._log_probs,
                     self._state,
@@ -440,20 +431,16 @@ class Written:
         """Process the last token as a step does, without going on from it."""
         self.begin_steps(0)
         self._pass(1)
-        nn.logits(
-            self._x, self.weights.norm, self.weights.embedding, state=self._state, epsilon=self.config.epsilon
-        )
+        self._logits(state=self._state)
 
     def logits(self, first_row: int, count: int) -> Tensor:
         """The logits that rows of the text give for the tokens behind them: [count, vocabulary]."""
-        return nn.logits(
-            self._x,
-            self.weights.norm,
-            self.weights.embedding,
-            first_row=first_row,
-            count=count,
-            epsilon=self.config.epsilon,
-        )
+        return self._logits(first_row=first_row, count=count)
+
+    def _logits(self, **rows: Any) -> Tensor:
+        """The logits of some rows; ``rows`` are the keywords of :func:`py_attn.kernels.nn.logits`."""
+        weights, epsilon = self.weights, self.config.epsilon
+        return nn.logits(self._x, weights.norm, weights.embedding, epsilon=epsilon, **rows)
 
     async def statistics(self) -> FloatArray:
         """Of each token but the first: log-probability, likeliest id and entropy [n - 1, 3], float32."""
@@ -461,8 +448,7 @@ class Written:
         for begin, count in _blocks(len(targets)):
             block = self.device.tensor(targets[begin : begin + count], "uint32")
             parts.append(nn.token_statistics(self.logits(begin, count), block))
-        read = [await part.numpy() for part in parts]
-        return np.concatenate(read) if read else np.zeros((0, 3), np.float32)
+        return await _read_rows(parts)
 
     async def differences(self, other: Written) -> FloatArray:
         """How what this text gives for the next tokens differs from ``other``: as compare_distributions."""
@@ -470,15 +456,17 @@ class Written:
             nn.compare_distributions(self.logits(begin, count), other.logits(begin, count))
             for begin, count in _blocks(len(self.tokens) - 1)
         ]
-        read = [await part.numpy() for part in parts]
-        return np.concatenate(read) if read else np.zeros((0, 3), np.float32)
+        return await _read_rows(parts)
 
     # Looking at what was written
 
     def layer_tensors(self, number: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value [1, H, end, D] of the first tokens in a layer, as they were attended with."""
-        query = self._queries[number][:end][None].transpose(0, 2, 1, 3)
-        return query, *self._stored(number, end)
+        return self._query(number, 0, end), self._stored_keys(number, end), self._stored_values(number, end)
+
+    def _query(self, number: int, begin: int, end: int) -> Tensor:
+        """The query [1, heads, end - begin, head_dim] of some tokens."""
+        return self._queries[number][begin:end][None].transpose(0, 2, 1, 3)
 
     def masking(self, first_row: int = 0) -> dict[str, Any]:
         """Keywords of :func:`py_attn.attention` that say what each row saw; query 0 is row ``first_row``."""
@@ -498,17 +486,30 @@ class Written:
         begin, step, count = check_slice("rows", rows, self.position)
         check_slice("columns", columns, self.position)
         end = begin + max(0, count * step - step + 1)
-        query, keys, _ = self.layer_tensors(number, self.position)
+        query, keys = self._query(number, begin, end), self._stored_keys(number, self.position)
         keywords = self.masking(begin)
-        part = query[:, :, begin:end]
-        _, lse = attention(part, keys, keys, return_lse=True, **keywords)
+        _, lse = attention(query, keys, keys, return_lse=True, **keywords)
         whole = attention_weights(
-            part, keys, lse, rows=slice(None, None, step), columns=columns, heads=chosen, **keywords
+            query, keys, lse, rows=slice(None, None, step), columns=columns, heads=chosen, **keywords
         )
         return whole.reshape(*whole.shape[1:])
+
+
+def _widened(part: Tensor, form: turboquant.Format | None) -> Tensor:
+    """A part of a cache as numbers; of one that is not quantised, the part itself."""
+    if form is None:
+        return part
+    wide: Tensor = turboquant.run_rotation("cache", part, form, "dequantize")
+    return wide
 
 
 def _blocks(rows: int) -> Iterator[tuple[int, int]]:
     """First row and count of each block of rows whose logits are computed at a time."""
     for begin in range(0, rows, _LOGIT_ROWS):
         yield begin, min(_LOGIT_ROWS, rows - begin)
+
+
+async def _read_rows(blocks: Sequence[Tensor]) -> FloatArray:
+    """The rows [n, 3] of all blocks; none where there are no blocks."""
+    read = [await block.numpy() for block in blocks]
+    return np.concatenate(read) if read else np.zeros((0, 3), np.float32)
