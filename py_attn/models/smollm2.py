@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.arguments import check_int, check_real
+from py_attn.arguments import check_int
 from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.nn.sampling import ALTERNATIVES, Sampling, check_sampling
 from py_attn.models.bpe import BPE
 from py_attn.models.bpe import Stream as Decoder
 from py_attn.models.chat import render
 from py_attn.models.llama_weights import Config
-from py_attn.models.written import ALTERNATIVES, CacheOptions, Sampling, Weights, Written, check_cache
+from py_attn.models.written import CacheOptions, Weights, Written, check_cache
 
 _WARM_UP_LENGTHS = (5, 40)
 # The first submission is a single step, so that its token is seen at once; each later one has twice as many
@@ -368,7 +369,7 @@ class SmolLM2:
             An async iterator of :class:`Token`.
         """
         self._check_open()
-        sampling = _check_sampling(temperature, top_k, top_p)
+        sampling = check_sampling(temperature, top_k, top_p)
         count = check_int("max_new_tokens", max_new_tokens)
         if count < 0:
             raise ValueError(f"max_new_tokens: expected a number >= 0, got {count}")
@@ -862,19 +863,6 @@ def _as_list(name: str, ids: Iterable[int]) -> list[int]:
         return list(ids)
     except TypeError:
         raise TypeError(f"{name}: expected a sequence of token ids, got {ids!r}") from None
-
-
-def _check_sampling(temperature: object, top_k: object, top_p: object) -> Sampling:
-    heat = check_real("temperature", temperature)
-    if heat < 0:
-        raise ValueError(f"temperature: expected a number >= 0, got {temperature}")
-    k = None if top_k is None else check_int("top_k", top_k)
-    if k is not None and k < 1:
-        raise ValueError(f"top_k: expected a number >= 1 or None, got {k}")
-    p = None if top_p is None else check_real("top_p", top_p)
-    if p is not None and not 0 < p <= 1:
-        raise ValueError(f"top_p: expected a number above 0 and up to 1, or None, got {top_p}")
-    return Sampling(heat, k, p)
 
 
 def _check_stop(stop: object) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from py_attn.kernels.attention.forward import attention
 from py_attn.kernels.attention.weights import attention_weights, check_heads, check_slice
 from py_attn.kernels.decode.cache import KVCache, check_dtypes
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
+from py_attn.kernels.nn.sampling import ALTERNATIVES, Sampling
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.steps import WORDS, Word, new_state
 from py_attn.models.llama_weights import Config
@@ -32,7 +33,6 @@ from py_attn.rope import rope_table
 
 FloatArray = npt.NDArray[np.float32]
 
-ALTERNATIVES = 10
 # Rows of a pass over given tokens; a software adapter answers between passes.
 _ROWS = 512
 _ROWS_SOFTWARE = 32
@@ -135,14 +135,6 @@ def check_cache(
             allowed = f"{size} to {trained}" if ring else f"{size}, the context, without a ring"
             raise ValueError(f"history: expected {allowed}, got {longest}")
     return CacheOptions(check_dtypes(cache), size, ring, kept, longest)
-
-
-class Sampling(NamedTuple):
-    """How the next token is chosen; see :meth:`py_attn.models.smollm2.SmolLM2.stream`."""
-
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float | None = None
 
 
 class Written:
@@ -373,9 +365,7 @@ class Written:
                     self._tokens,
                     self._log_probs,
                     self._state,
-                    temperature=sampling.temperature,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
+                    **sampling._asdict(),
                     end_tokens=self.config.end_tokens,
                     alternatives=self._alternatives if alternatives else None,
                 )
@@ -466,7 +456,8 @@ class Written:
 
     def _query(self, number: int, begin: int, end: int) -> Tensor:
         """The query [1, heads, end - begin, head_dim] of some tokens."""
-        return self._queries[number][begin:end][None].transpose(0, 2, 1, 3)
+        query: Tensor = self._queries[number][begin:end][None].transpose(0, 2, 1, 3)
+        return query
 
     def masking(self, first_row: int = 0) -> dict[str, Any]:
         """Keywords of :func:`py_attn.attention` that say what each row saw; query 0 is row ``first_row``."""
