@@ -172,7 +172,8 @@ def test_the_language_model_is_imported_when_it_is_asked_for():
 import sys
 import py_attn as pa
 assert not any("smollm2" in name for name in sys.modules)
-assert pa.models.SmolLM2.__module__ == pa.models.Token.__module__ == "py_attn.models.smollm2"
+assert pa.models.SmolLM2.__module__ == "py_attn.models.smollm2"
+assert pa.models.Token.__module__ == "py_attn.models.smollm2_values"
 assert all(hasattr(pa.models, name) for name in pa.models.__all__)
 assert not hasattr(pa.models, "GPT5")
 """
@@ -350,7 +351,8 @@ async def test_caches_that_do_not_fit(model, method, options, words):
 
 async def test_nothing_to_compare_or_to_profile(model):
     await nothing_is_dispatched(model, model.compare, ValueError, "text: expected at least two tokens")
-    await nothing_is_dispatched(model, model.profile, ValueError, "text: nothing was written yet")
+    for measure in (model.profile, model.time_step):
+        await nothing_is_dispatched(model, measure, ValueError, "text: nothing was written yet")
     stream = lambda: model.stream()  # noqa: E731
     await nothing_is_dispatched(
         model, stream, ValueError, "ids: expected a prompt, since nothing was written"
@@ -464,7 +466,7 @@ async def test_a_text_that_is_left_early_stays_as_far_as_it_was_seen(model, clos
 
 
 async def test_a_cancelled_call_stops_writing(model, monkeypatch):
-    monkeypatch.setattr(model, "_steps_at_a_time", lambda: 2)
+    monkeypatch.setattr(model._steps, "_at_a_time", lambda: 2)
     task = asyncio.ensure_future(model.generate(PROMPT, 20))
     while len(model.tokens) < 7:
         await asyncio.sleep(0)
@@ -559,6 +561,7 @@ async def test_a_destroyed_model_says_so(bridge, model):
         lambda: model.compare(),
         lambda: model.use_cache("float16", CONTEXT),
         lambda: model.profile(),
+        lambda: model.time_step(),
         switch,
     )
     for call in calls:

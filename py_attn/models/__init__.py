@@ -18,20 +18,23 @@ from py_attn.models.trace import LayerTrace, Trace
 from py_attn.models.wordpiece import Encoding, WordPiece
 
 if TYPE_CHECKING:
-    from py_attn.models.smollm2 import Alternative, Difference, SmolLM2, Timing, Token
+    from py_attn.models.smollm2 import SmolLM2
+    from py_attn.models.smollm2_values import Alternative, Difference, Timing, Token
 
 #: Called with what is being loaded ("vocabulary", "weights" or "upload") and its bytes so far and in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 KNOWN = ("minilm", "smollm2")
 
-#: What comes from the language model's module, which a page that shows sentences only does not import.
-_LATE = ("Alternative", "Difference", "SmolLM2", "Timing", "Token")
+#: What comes from the language model's modules, which a page that shows sentences only does not import.
+_LATE = {"SmolLM2": "smollm2"} | dict.fromkeys(
+    ("Alternative", "Difference", "Timing", "Token"), "smollm2_values"
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(importlib.import_module("py_attn.models.smollm2"), name)
+        return getattr(importlib.import_module(f"py_attn.models.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
