@@ -44,7 +44,7 @@ class SmolLM2(LanguageModel):
     layers, heads, kv_heads, head_dim : int
         30, 9, 3 and 64 for the published weights.
     timing : Timing or None
-        Of the last :meth:`stream` or :meth:`generate`.
+        Of the last :meth:`stream` or :meth:`generate`; None where it wrote nothing yet.
     """
 
     def __init__(
@@ -190,8 +190,9 @@ class SmolLM2(LanguageModel):
         ends: tuple[str, ...],
         alternatives: bool,
     ) -> AsyncGenerator[Token, None]:
+        begun = time.perf_counter()
         async with self._at_work():
-            text, begun = self._text, time.perf_counter()
+            text, self.timing = self._text, None
             if prompt is not None:
                 text.start(prompt)
             await text.process(pause)

@@ -42,11 +42,12 @@ class Timing(NamedTuple):
     Attributes
     ----------
     first_s : float
-        Seconds from the call to the first token, with the prompt's processing.
+        Seconds from the moment when the first token was asked for until it was read back. They have the
+        prompt's processing in them, and waiting for the end of a stream that was left early.
     tokens : int
         How many were written.
     others_s : float
-        Seconds from the first token to the last.
+        Seconds from there until the last token was read back.
     """
 
     first_s: float
@@ -55,7 +56,7 @@ class Timing(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Without the first token; None where there was only one."""
+        """Steps a second after the first token, which takes the prompt too; None where there was only one."""
         return (self.tokens - 1) / self.others_s if self.tokens > 1 and self.others_s else None
 
 
