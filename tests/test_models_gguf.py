@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from py_attn.models.files import BytesFile
 from py_attn.models.gguf import GGUF, TENSOR_TYPES
 from tests.tiny_gguf import (
-    BytesFile,
     Tensor,
     pack_string,
     pack_value,

@@ -12,7 +12,8 @@ from gguf import quants
 
 from py_attn import turboquant_reference
 from py_attn.models import smollm2_reference as smollm2
-from tests.tiny_gguf import BytesFile, quantize_q4_1, quantize_q8_0, tiny_gguf
+from py_attn.models.files import BytesFile
+from tests.tiny_gguf import quantize_q4_1, quantize_q8_0, tiny_gguf
 
 FIXTURE = Path(__file__).parent / "fixtures" / "smollm2.json"
 
