@@ -12,6 +12,7 @@ from gguf import quants
 
 from py_attn import turboquant_reference
 from py_attn.models import smollm2_reference as smollm2
+from py_attn.models.cache_options import is_held
 from py_attn.models.files import BytesFile
 from tests.tiny_gguf import quantize_q4_1, quantize_q8_0, tiny_gguf
 
@@ -100,6 +101,8 @@ def test_visibility_of_a_ring():
     for count in (1, 3, 8):
         seen = smollm2.visible(np.arange(8)[-count:], 8, capacity=4, kept=1)
         assert ["".join(".1"[int(s)] for s in row) for row in seen] == expected[-count:]
+        query, key = np.arange(8)[-count:, None], np.arange(8)
+        np.testing.assert_array_equal(is_held(query, key, 4, 1) & (key <= query), seen)
     np.testing.assert_array_equal(smollm2.visible(np.arange(8), 8), np.tri(8, dtype=bool))
 
 

@@ -20,13 +20,14 @@ from py_attn.gpu.device import Device
 from py_attn.kernels.nn.sampling import ALTERNATIVES, Sampling, check_sampling
 from py_attn.models.bpe import BPE
 from py_attn.models.bpe import Stream as Decoder
+from py_attn.models.cache_options import CacheOptions, check_cache
 from py_attn.models.llama_weights import Config
 from py_attn.models.smollm2_base import LanguageModel
 from py_attn.models.smollm2_checks import NOTHING_WRITTEN, as_list, check_count, check_seed, check_stop
 from py_attn.models.smollm2_compare import compare_caches
 from py_attn.models.smollm2_steps import Steps, Stream, pause
 from py_attn.models.smollm2_values import Alternative, Difference, StepTiming, Timing, Token
-from py_attn.models.written import CacheOptions, Weights, Written, check_cache
+from py_attn.models.written import Weights, Written
 
 _WARM_UP_LENGTHS = (5, 40)
 # Of a character in UTF-8, in bytes; each may be a token.

@@ -11,11 +11,12 @@ from py_attn.arguments import check_int
 from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
 from py_attn.models.bpe import BPE
+from py_attn.models.cache_options import CacheOptions
 from py_attn.models.chat import render
 from py_attn.models.llama_weights import Config
 from py_attn.models.smollm2_checks import NOTHING_WRITTEN, check_heads_off, check_ids
 from py_attn.models.smollm2_values import Timing, Token
-from py_attn.models.written import CacheOptions, Weights, Written
+from py_attn.models.written import Weights, Written
 
 
 class LanguageModel:

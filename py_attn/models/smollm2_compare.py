@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from py_attn.models.cache_options import CacheOptions
 from py_attn.models.smollm2_values import Difference
-from py_attn.models.written import CacheOptions, Written
+from py_attn.models.written import Written
 
 
 async def compare_caches(text: Written, options: CacheOptions, pause: Callable[[], Any]) -> Difference:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.arguments import check_int, check_positive
 from py_attn.gpu.bridge import RawTiming
 from py_attn.gpu.device import Device
 from py_attn.gpu.program import Program
@@ -23,11 +22,12 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import nn
 from py_attn.kernels.attention.forward import attention
 from py_attn.kernels.attention.weights import attention_weights, check_heads, check_slice
-from py_attn.kernels.decode.cache import KVCache, check_dtypes
+from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
 from py_attn.kernels.nn.sampling import ALTERNATIVES, Sampling
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.steps import WORDS, Word, new_state
+from py_attn.models.cache_options import CacheOptions, is_held
 from py_attn.models.llama_weights import Config
 from py_attn.rope import rope_table
 
@@ -82,59 +82,6 @@ class Weights:
         for layer in self.layers:
             yield from (layer.attention_norm, layer.mlp_norm)
             yield from (each.data for each in (layer.qkv, layer.output, layer.gate_up, layer.down))
-
-
-@dataclass(frozen=True)
-class CacheOptions:
-    """How keys and values are kept.
-
-    Attributes
-    ----------
-    dtype : (str, str)
-        Of keys and values, as of :class:`py_attn.KVCache`.
-    context : int
-        Positions that the cache holds.
-    ring : bool
-        Whether the oldest positions make room once it is full; otherwise the text ends there.
-    sink_tokens : int
-        With a ring: how many of the first positions are kept for good (StreamingLLM, arXiv 2309.17453).
-    history : int
-        The longest text. More than ``context`` only with a ring.
-    """
-
-    dtype: tuple[str, str] = ("float32", "float32")
-    context: int = 2048
-    ring: bool = False
-    sink_tokens: int = 0
-    history: int = 2048
-
-
-def check_cache(
-    cache: object, context: object, ring: object, sink_tokens: object, history: object, trained: int
-) -> CacheOptions:
-    """The options as they were given to :func:`py_attn.models.load`, checked.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Naming the argument, what was given and what was expected.
-    """
-    if not isinstance(ring, bool):
-        raise TypeError(f"ring: expected True or False, got {ring!r}")
-    size, kept = check_positive("context", context), check_int("sink_tokens", sink_tokens)
-    if size > trained:
-        raise ValueError(f"context: expected at most the {trained} positions of this model, got {size}")
-    if not ring and kept:
-        raise ValueError(f"sink_tokens: expected 0 without a ring, got {kept}")
-    if not 0 <= kept < size:
-        raise ValueError(f"sink_tokens: expected 0 to {size - 1}, fewer than the context, got {kept}")
-    longest = min(trained, 4 * size) if ring else size
-    if history is not None:
-        longest = check_positive("history", history)
-        if longest < size or (not ring and longest != size) or longest > trained:
-            allowed = f"{size} to {trained}" if ring else f"{size}, the context, without a ring"
-            raise ValueError(f"history: expected {allowed}, got {longest}")
-    return CacheOptions(check_dtypes(cache), size, ring, kept, longest)
 
 
 class Written:
@@ -463,11 +410,11 @@ class Written:
         """Keywords of :func:`py_attn.attention` that say what each row saw; query 0 is row ``first_row``."""
         keywords: dict[str, Any] = {"causal": True, "query_offset": first_row}
         if self.options.ring:
-            kept, ring = self.options.sink_tokens, self.options.context - self.options.sink_tokens
+            context, kept = self.options.context, self.options.sink_tokens
             # In a tensor (b is 0), so that another row needs no other shader.
             first = self.device.tensor(np.array([first_row], np.int32))
-            keywords["mask_mod"] = lambda b, h, q_idx, kv_idx: (
-                (kv_idx < kept) | (q_idx + first[b] - kv_idx < ring)
+            keywords["mask_mod"] = lambda b, h, q_idx, kv_idx: is_held(
+                q_idx + first[b], kv_idx, context, kept
             )
         return keywords
 
