@@ -1,4 +1,4 @@
-"""The page's address: what it keeps, what it brings back, and what it does with what it does not understand."""
+"""The page's address: what it keeps and brings back, and what becomes of what it does not understand."""
 
 import re
 
