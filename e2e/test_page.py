@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from e2e.lab import next_frames, wait_for_maps
 from e2e.main_thread import longest_task
-from e2e.page_view import HEATMAP, expect_weight, settled_map
+from e2e.page_view import HEATMAP, expect_weight, point_at, settled_map
 
 TOKENS = 20  # of the sample
 
@@ -106,13 +106,46 @@ def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
     expect_weight(shown, exact(shown, 1, 8, 2, 1))
 
 
-def test_pointing_at_a_cell_reads_its_weight(shown):
-    box = shown.locator("canvas.heatmap").bounding_box()
-    shown.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    expect(shown.locator("canvas.heatmap")).to_have_attribute(
-        "aria-label", re.compile(f"Row {TOKENS}, column {TOKENS}")
-    )
+def test_pointing_at_a_cell_reads_its_weight_and_chooses_nothing(shown):
+    point_at(shown, TOKENS - 1, TOKENS - 1)
     expect_weight(shown, exact(shown, 1, 8, TOKENS - 1, TOKENS - 1))
+    expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 2, column 1"))
+    expect(shown.locator(".links-row")).to_contain_text("cat at position 2")
+    shown.mouse.move(2, 2)
+    expect_weight(shown, exact(shown, 1, 8, 2, 1))
+
+
+def test_a_click_pins_a_cell_and_lets_it_go(shown):
+    pins = shown.locator(".pin-cell")
+    point_at(shown, 4, 5)
+    shown.mouse.down()
+    shown.mouse.up()
+    expect(pins).to_have_count(1)
+    expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 4, column 5"))
+    point_at(shown, TOKENS - 1, 0)
+    shown.keyboard.down("Shift")
+    shown.mouse.down()
+    shown.mouse.up()
+    shown.keyboard.up("Shift")
+    expect(pins).to_have_count(2)
+    expect(pins.nth(0)).to_contain_text(f"{exact(shown, 1, 8, 4, 5):.4f}")
+    expect(shown.locator(".links-row")).to_contain_text(f"[SEP] at position {TOKENS - 1}")
+    pins.nth(0).click()
+    expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 4, column 5"))
+    point_at(shown, 4, 5)
+    shown.mouse.down()
+    shown.mouse.up()
+    expect(pins).to_have_count(1)
+    shown.locator(HEATMAP).press("Escape")
+    expect(pins).to_have_count(0)
+    shown.locator(HEATMAP).press("Enter")
+    expect(pins).to_have_count(1)
+    point_at(shown, TOKENS - 1, 3)
+    shown.mouse.down()
+    shown.mouse.up()
+    expect(pins).to_have_count(1)
+    shown.get_by_role("button", name="Let the pin").click()
+    expect(pins).to_have_count(0)
 
 
 def test_the_table_names_the_strongest_links_of_the_row(shown):

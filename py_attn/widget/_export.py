@@ -92,9 +92,9 @@ def as_json(weights: Any, **about: Any) -> bytes:
 
 def caption(source: Source, layer: int, head: int) -> str:
     """What a map shows; layers and heads count from 0, as everywhere."""
-    layers = len(source.layers)
-    of = f"{layers} {'layer' if layers == 1 else 'layers'} with {source.heads} {'head' if source.heads == 1 else 'heads'}"
-    return f"Layer {layer}, head {head} (of {of}); {source.length:,} tokens."
+    layers = f"{len(source.layers)} layer{'s' if len(source.layers) > 1 else ''}"
+    heads = f"{source.heads} head{'s' if source.heads > 1 else ''}"
+    return f"Layer {layer}, head {head} (of {layers} with {heads}); {source.length:,} tokens."
 
 
 async def picture(viewer: Viewer, coloring: Mapping[str, str], cells: int, layer: int, head: int) -> Pixels:

@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import { fragmentOf, textOf } from "../src/panels/address.js";
 import { summary } from "../src/panels/console-output.js";
 import { describeAdapter, describeMeasurement, namesToRun, partCells, partShares, withTiming } from "../src/panels/measured.js";
 import { describeChip, describeProgress } from "../src/panels/status.js";
@@ -98,7 +97,7 @@ describe("the comparison of caches", () => {
   /** Of a step what the text needs. @param {number | null} time @param {string} clock @returns {any} */
   const timed = (time, clock) => ({ time, clock });
   it("says which clock was used, and what the sample is", () => {
-    expect(describeComparison(timed(5, "gpu"), 0, null)).toContain("weights of head 1");
+    expect(describeComparison(timed(5, "gpu"), 0, null)).toContain("weights of head 0");
     expect(describeComparison(timed(5, "wall"), 0, { ...SOURCE, kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
     expect(describeComparison(timed(null, "none"), 0, null)).toContain("no time worth showing");
   });
@@ -118,13 +117,6 @@ describe("the state of the page", () => {
 });
 
 describe("texts that are kept", () => {
-  it("go into the address and come back", () => {
-    const text = "שלום # 100 %\n🙂";
-    expect(textOf(fragmentOf(text))).toBe(text);
-    expect(fragmentOf("")).toBe("");
-    expect(fragmentOf("x".repeat(2001))).toBe("");
-    for (const fragment of ["", "#kernel", "#text=%E0%A4"]) expect(textOf(fragment)).toBe("");
-  });
   it("of the console are echoed by their first line of code", () => {
     expect(summary("# about\n\nx = 1\ny = 2\n")).toBe(">>> x = 1  …");
     expect(summary("1 + 1")).toBe(">>> 1 + 1");
