@@ -114,16 +114,16 @@ class AttentionView(ViewTraits):
         self._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool})
 
     def _begin(self, source: Source, layer: int, head: int, coloring: dict[str, str]) -> None:
-        described = source.describe()
-        tokens = described.pop("tokens")
         self._viewer = NotebookViewer(source)
+        described = self._viewer.describe()
+        tokens = described.pop("tokens")
         super().__init__(
             layer=layer,
             head=head,
             coloring=coloring,
             tokens=tokens,
             title=source.title,
-            source={**described, "engine": self._viewer.engine.name, "edited": []},
+            source=described,
             message=source.note,
             still_id=f"py-attn-snapshot-{uuid.uuid4().hex[:12]}",
         )
