@@ -43,6 +43,7 @@ export function buildFocus(style, actions) {
   const subtitle = h('p', null, ' ');
   const box = h('div', { class: 'heatmap-box' });
   const inspector = h('p', { class: 'inspector' }, ' ');
+  const pins = h('div');
   const meaning = h('p', { class: 'muted small' }, MEANING.weights);
   const sampling = h('p', { class: 'muted small', hidden: true });
   const { what, scale, pooling, colors } = choices(style, actions);
@@ -50,13 +51,14 @@ export function buildFocus(style, actions) {
   const parts = [
     h('header', null, h('div', null, title, subtitle), toolbar(actions)),
     h('div', { class: 'focus-what' }, what, meaning),
-    box,
     inspector,
+    pins,
+    box,
     h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
     sampling,
     usage(),
   ];
-  return { parts, title, subtitle, what, meaning, box, inspector, legend, strip, ticks, scale, pooling, sampling };
+  return { parts, title, subtitle, what, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, sampling };
 }
 
 /** @param {Actions} actions */
@@ -96,7 +98,7 @@ function usage() {
   return h(
     'p',
     { class: 'muted small' },
-    'Rows are queries, columns are keys. Arrow keys move the cursor. Once the map is clicked, ',
+    'Rows are queries, columns are keys. Arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is clicked, ',
     h('kbd', null, '+'),
     ' ',
     h('kbd', null, '−'),
