@@ -226,6 +226,11 @@ class AttentionView(ViewTraits):
             self.timings = dict(result)
         elif method == "connect":
             self._show_connected(result)
+        elif method == "read_as":
+            # Every front end of the view reads its tokens in the same way.
+            described = {name: value for name, value in result.items() if name != "tokens"}
+            with self.hold_sync():
+                self.tokens, self.source = result["tokens"], described
         return result
 
     def _show_connected(self, info: Mapping[str, Any]) -> None:

@@ -41,7 +41,8 @@ class DerivedEngine(Engine):
     ) -> Array:
         """Weights of the groups, or what else ``style.show`` selects: float32 [heads, rows, columns].
 
-        They are pooled to the window's size. Shares of the output by gradient have signs, and are not renormalised.
+        They are pooled to the window's size. Shares of the output by gradient have signs, and are not
+        renormalised.
         """
         assert isinstance(layer, DerivedLayer)
         style = style or Style()
