@@ -84,7 +84,13 @@ def test_an_address_before_the_model_is_there_says_whose_maps_are_shown(page, si
 
 
 @pytest.mark.parametrize(
-    "address", ["#layer=99&head=-3&query=1e9", "#nonsense=<b>", "#view=NaN,0,1&pins=x&style=jet", "#__proto__=1&text=%E0%A4"]
+    "address",
+    [
+        "#layer=99&head=-3&query=1e9",
+        "#nonsense=<b>",
+        "#view=NaN,0,1&pins=x&style=jet",
+        "#__proto__=1&text=%E0%A4",
+    ],
 )
 def test_an_address_that_means_nothing_gets_a_note_and_a_page(page, site_url, address):
     opened(page, site_url + address)

@@ -26,10 +26,10 @@ const NO_SPECIAL = 'There are no special tokens here.';
 export function mountReading(api, store) {
   const box = h('input', { type: 'checkbox', onchange: () => choose({ words: box.checked }) });
   const words = h('label', { class: 'check small' }, box, 'Merge word pieces');
-  const options = /** @type {[string, string][]} */ ([['show', 'shown'], ['hide', 'hidden'], ['renormalise', 'hidden, rows renormalised']]);
+  const options = /** @type {[string, string][]} */ ([['show', 'shown'], ['hide', 'hidden'], ['renormalise', 'hidden, renormalised']]);
   const list = select('Special tokens', options, 'show', (special) => choose(/** @type {Partial<Reading>} */ ({ special })));
   list.className = 'input compact';
-  const special = h('label', { class: 'check small', title: SPECIAL }, 'Special tokens', list);
+  const special = h('label', { class: 'check small special-tokens', title: SPECIAL }, 'Special tokens', list);
   const problem = h('span', { class: 'small', role: 'status' });
   /** The source whose tokens were last read as they should be. */
   let known = -1;

@@ -31,7 +31,7 @@ const OVERS = [
   { value: 'head', label: 'This head' },
   { value: 'layer', label: 'Layer mean', title: 'the mean over the heads of this layer' },
   { value: 'all', label: 'All heads', title: 'the mean over all heads of all layers' },
-  { value: 'rollout', label: 'Rollout', title: 'through which tokens the layers up to this one pass information on (attention rollout)' },
+  { value: 'rollout', label: 'Rollout', title: 'attention rollout (Abnar and Zuidema 2020): the layers up to this one, multiplied' },
 ];
 const SCALES = [
   { value: 'linear', label: 'linear' },
@@ -70,7 +70,7 @@ export function buildFocus(style, actions) {
     sampling,
     usage(),
   ];
-  return { parts, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, sampling };
+  return { parts, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */
@@ -97,7 +97,7 @@ function choices(style, { setStyle, setColormap, setOver }) {
   const what = segmented('What the map shows', SHOWS, style.show ?? 'weights', set('show'));
   const scale = segmented('Colour scale', SCALES, style.scale, set('scale'));
   const pooling = segmented('How weights that share a pixel are combined', POOLS, style.pool, set('pool'));
-  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), '', setColormap);
+  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), style.colormap.replace(/_r$/u, ''), setColormap);
   colors.className = 'input compact';
   return { over, what, scale, pooling, colors };
 }

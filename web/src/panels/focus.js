@@ -121,6 +121,8 @@ function listen(panel) {
   });
   store.on(['style'], ({ style }) => {
     choose(view.scale, style.scale);
+    choose(view.pooling, style.pool);
+    view.colors.value = style.colormap.replace(/_r$/u, '');
     choose(view.what, style.show ?? 'weights');
     describe(panel);
     panel.request();

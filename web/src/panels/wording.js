@@ -45,7 +45,7 @@ export function describeMeaning({ layers, heads }, show, over, layer) {
   if (over === 'layer') return `${what} the ${heads} heads of layer ${layer}.`;
   if (over === 'all') return `${what} all ${layers * heads} heads of ${layers} layers.`;
   if (over === 'rollout') {
-    return `How much of each token’s vector after layer ${layer} comes from each token: the layers’ mean weights, mixed half and half with the residual connection, multiplied (attention rollout, arXiv 2005.00928).`;
+    return `Where each token’s vector after layer ${layer} comes from: the layers’ mean weights, each mixed half and half with the residual connection, multiplied.`;
   }
   return MEANING[show];
 }
