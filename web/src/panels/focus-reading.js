@@ -31,11 +31,14 @@ export function mountReading(api, store) {
   list.className = 'input compact';
   const special = h('label', { class: 'check small special-tokens', title: SPECIAL }, 'Special tokens', list);
   const problem = h('span', { class: 'small', role: 'status' });
-  /** The source whose tokens were last read as they should be. */
-  let known = -1;
+  /** Whether the visitor has chosen it here. An address names positions as they will be, and nothing has to move. */
+  let moves = false;
 
   /** @param {Partial<Reading>} patch */
-  const choose = (patch) => store.set({ reading: { ...store.state.reading, ...patch } });
+  const choose = (patch) => {
+    moves = true;
+    store.set({ reading: { ...store.state.reading, ...patch } });
+  };
 
   const ask = latest(
     async () => {
@@ -44,9 +47,8 @@ export function mountReading(api, store) {
       const read = await api.readAs(reading);
       // Another source has come meanwhile, whose own answer says how it is read.
       if (store.state.sourceNumber !== sourceNumber) return;
-      // A source that has just come is looked at where the address says, in the positions that it will have.
-      const focus = known === sourceNumber ? refocus(source, read, focusOf(store.state)) : focusOf(store.state);
-      openSource(store, read, focus);
+      const focus = focusOf(store.state);
+      openSource(store, read, moves ? refocus(source, read, focus) : focus);
     },
     (error) => {
       problem.textContent = shortError(error);
@@ -55,15 +57,15 @@ export function mountReading(api, store) {
     },
   );
 
-  store.on(['source', 'reading'], ({ source, sourceNumber, reading }) => {
+  store.on(['source', 'reading'], ({ source, reading }) => {
     problem.textContent = '';
     box.checked = reading.words;
     list.value = reading.special;
     if (!source) return;
     show(words, box, Boolean(source.canMergeWords) || reading.words, source.canMergeWords ? WORDS : NO_PIECES);
     show(special, list, Boolean(source.specialTokens) || reading.special !== 'show', source.specialTokens ? SPECIAL : NO_SPECIAL);
-    if (!source.reading || isSame(source.reading, reading)) known = sourceNumber;
-    else ask(undefined);
+    if (source.reading && !isSame(source.reading, reading)) ask(undefined);
+    else moves = false;
   });
 
   return { elements: [words, special, problem] };
