@@ -92,6 +92,7 @@ def test_special_tokens_are_hidden_and_the_focus_stays(shown, artifacts):
     # The kernel and decoding go on with the tokens.
     expect(shown.locator("#kernel")).to_contain_text("20 × 20")
     expect(shown.locator("#decode input[type=range]").first).to_have_attribute("max", "19")
+    expect(shown.locator("#decode figcaption").first).to_contain_text("of 20 rows so far")
     shown.screenshot(path=artifacts / "page-reading-1440.png", full_page=True)
     special(shown, "show")
     expect(shown.locator("#overview header p")).to_contain_text("each 20 × 20 weights")

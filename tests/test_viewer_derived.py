@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e.page.fake_writer import FakeWriter
 from py_attn.colormaps import paint
 from py_attn.viewer import Viewer
 from py_attn.viewer.engines.over import MAX_ROLLOUT_LENGTH
@@ -17,6 +18,7 @@ from py_attn.viewer.sources.derived import read
 from py_attn.viewer.sources.reading import MAX_READ_LENGTH, Reading, words
 from py_attn.viewer.sources.source import Source
 from py_attn.viewer.sources.words import special_positions, word_starts, word_texts
+from py_attn.viewer.writing import Writer
 from tests.viewers import SAMPLE, call
 
 TOKENS = ["[CLS]", "un", "##believ", "##able", "news", ",", "to", "##day", "[SEP]"]
@@ -325,6 +327,23 @@ def test_the_tokenizer_knows_better_than_looks():
         "written", "", ["<file_sep>", "Hel", "lo", "[SEP]"], made()[0].layers, special=frozenset({0})
     )
     assert words(source) == [range(1), range(1, 3), range(3, 4)]
+
+
+def test_a_text_that_is_written_is_read_as_it_grows():
+    viewer = Viewer()
+    viewer.writer = Writer(FakeWriter())
+    call(viewer, "write_start", prompt="the old light house")
+    call(viewer, "write_view")
+    assert call(viewer, "read_as", words=True)["tokens"] == [" the", " old", " light", " house"]
+    viewer.writer.texts[3] = "house"
+    assert call(viewer, "write_view")["tokens"] == ["the", "old", "lighthouse"]
+    call(viewer, "write_next", count=3)
+    grown = call(viewer, "write_view", growing=True)
+    assert grown["base"]["starts"][:3] == [0, 1, 2]
+    assert grown["base"]["stops"][:3] == [1, 2, 4]
+    assert grown["length"] == len(grown["base"]["tokens"]) - 1
+    row = call(viewer, "row", layer=2, head=0, query=grown["length"] - 1, over="all")
+    assert row["weights"].sum() == pytest.approx(1, abs=1e-5)
 
 
 # means and rollout

@@ -45,7 +45,7 @@ describe("maps of several heads", () => {
     expect(describeMeaning(PLAIN, "gradient", "layer", 3)).toBe("The mean share of the output over the 12 heads of layer 3.");
     expect(describeMeaning(PLAIN, "weights", "rollout", 3)).toContain("after layer 3");
     expect(describeRows(PLAIN, "weights", "layer")).toBe("Every row is the mean of 12 heads’ rows over 5 keys.");
-    expect(describeRows(WORDS, "weights")).toBe("Every row is one query’s attention to 2 keys, from its softmax over 5 tokens.");
+    expect(describeRows(WORDS, "weights")).toBe("Every row is one query’s attention to 2 keys, read from 5 tokens.");
   });
   it("have no gradients where they are multiplied", () => {
     /** @type {any} */

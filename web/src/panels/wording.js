@@ -60,7 +60,7 @@ export function describeRows(source, show, over = 'head') {
   const keys = `${formatCount(length)} keys`;
   if (over === 'rollout') return `Every row is one query’s rollout to ${keys}.${mods}`;
   if (over !== 'head') return `Every row is the mean of ${over === 'all' ? layers * heads : heads} heads’ rows over ${keys}.${mods}`;
-  if (base) return `Every row is one query’s attention to ${keys}, from its softmax over ${formatCount(base.tokens.length)} tokens.${mods}`;
+  if (base) return `Every row is one query’s attention to ${keys}, read from ${formatCount(base.tokens.length)} tokens.${mods}`;
   return `Every row is one query’s softmax over ${keys}, ${originOfRows(source)}.${mods}`;
 }
 
