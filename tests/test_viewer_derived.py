@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from e2e.page.fake_writer import FakeWriter
 from py_attn.colormaps import paint
+from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
 from py_attn.viewer.engines.over import MAX_ROLLOUT_LENGTH
 from py_attn.viewer.panels import reading as reading_panel
@@ -19,6 +20,7 @@ from py_attn.viewer.sources.reading import MAX_READ_LENGTH, Reading, words
 from py_attn.viewer.sources.source import Source
 from py_attn.viewer.sources.words import special_positions, word_starts, word_texts
 from py_attn.viewer.writing import Writer
+from tests.recording_bridge import RecordingBridge
 from tests.viewers import SAMPLE, call
 
 TOKENS = ["[CLS]", "un", "##believ", "##able", "news", ",", "to", "##day", "[SEP]"]
@@ -449,6 +451,18 @@ def test_a_gpu_takes_means_where_the_weights_are(device, bridge):
     call(viewer, "weights", layer=1, head=0, **everything, over="rollout")
     names = [launch.label.split("/")[0] for launch in bridge.launches]
     assert names.count("linear") == 6  # two means and a product, once
+
+
+@pytest.mark.parametrize("heads", [1, 2, 7])
+def test_means_of_long_inputs_are_taken_in_parts(heads):
+    bridge = RecordingBridge(software=False)
+    viewer = Viewer(lambda: request_device(bridge))
+    call(viewer, "connect")
+    source = call(viewer, "open_synthetic", length=4096, heads=heads, kv_heads=1, head_dim=4)
+    everything = {"rows": [0, source["length"]], "columns": [0, source["length"]]}
+    call(viewer, "window", layer=0, head=0, **everything, size=[50, 50], over="layer")
+    means = [launch for launch in bridge.launches if launch.label.startswith("linear")]
+    assert len(means) == {1: 1, 2: 2, 7: 8}[heads]
 
 
 def test_the_engines_of_a_view_are_asked_one_after_another():
