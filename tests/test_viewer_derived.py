@@ -363,6 +363,24 @@ def test_the_rows_of_a_rollout_sum_to_one(causal):
         assert not np.triu(found, 1).any()
 
 
+async def test_a_rollout_is_computed_once_for_all_who_ask_at_once():
+    source, _ = made(7)
+    viewer = Viewer()
+    viewer.open(source)
+    asked = []
+    inner = viewer.base_engine.mean
+
+    async def mean(*given):
+        asked.append(given)
+        await asyncio.sleep(0)
+        return await inner(*given)
+
+    viewer.base_engine.mean = mean
+    row = {"layer": 2, "head": 0, "query": 3, "over": "rollout"}
+    await asyncio.gather(*(viewer.call("row", row) for _ in range(3)))
+    assert len(asked) == 3  # the layers
+
+
 def test_a_row_that_attends_to_nothing_rolls_out_to_itself():
     weights = np.array([[[0.0, 0.0], [0.5, 0.5]]])
     viewer, _ = opened(weights_source(weights, tokens=["a", "b"], title="", batch=0))

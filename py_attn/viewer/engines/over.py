@@ -62,6 +62,8 @@ class _Kept:
 
     mods: Mods | None
     upto: dict[int, Array] = field(default_factory=dict)
+    #: The picture, the row and the margins are asked for at once, and one of them computes.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class OverEngine(Engine):
@@ -138,21 +140,25 @@ class OverEngine(Engine):
         kept: _Kept | None = layer.layers[0].kept.get(slot)
         if kept is None or kept.mods is not masking.mods:
             kept = layer.layers[0].kept[slot] = _Kept(masking.mods)
+        async with kept.lock:
+            return await self._rolled_out(layer, masking, kept.upto)
+
+    async def _rolled_out(self, layer: OverLayer, masking: Masking, upto: dict[int, Array]) -> Array:
         last = len(layer.layers) - 1
-        if last in kept.upto:
-            return kept.upto[last]
-        known = max((index for index in kept.upto if index < last), default=-1)
+        if last in upto:
+            return upto[last]
+        known = max((index for index in upto if index < last), default=-1)
         self._check_rollout(layer, last - known)
-        found = kept.upto.get(known)
+        found = upto.get(known)
         everything = slice(0, layer.length)
         part = Window(list(range(layer.heads)), everything, everything)
         for each in layer.layers[known + 1 :]:
             step = _with_residual(await self.base.mean(each, masking, part))
             found = step if found is None else await self.base.product(step, found)
         assert found is not None
-        while kept.upto and (len(kept.upto) + 1) * found.nbytes > _KEPT_BYTES:
-            del kept.upto[next(iter(kept.upto))]
-        kept.upto[last] = found
+        while upto and (len(upto) + 1) * found.nbytes > _KEPT_BYTES:
+            del upto[next(iter(upto))]
+        upto[last] = found
         return found
 
     def _check_rollout(self, layer: OverLayer, layers: int) -> None:
