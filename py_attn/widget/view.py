@@ -114,16 +114,16 @@ class AttentionView(ViewTraits):
         self._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool})
 
     def _begin(self, source: Source, layer: int, head: int, coloring: dict[str, str]) -> None:
-        described = source.describe()
-        tokens = described.pop("tokens")
         self._viewer = NotebookViewer(source)
+        described = self._viewer.describe()
+        tokens = described.pop("tokens")
         super().__init__(
             layer=layer,
             head=head,
             coloring=coloring,
             tokens=tokens,
             title=source.title,
-            source={**described, "engine": self._viewer.engine.name, "edited": []},
+            source=described,
             message=source.note,
             still_id=f"py-attn-snapshot-{uuid.uuid4().hex[:12]}",
         )
@@ -226,6 +226,11 @@ class AttentionView(ViewTraits):
             self.timings = dict(result)
         elif method == "connect":
             self._show_connected(result)
+        elif method == "read_as":
+            # Every front end of the view reads its tokens in the same way.
+            described = {name: value for name, value in result.items() if name != "tokens"}
+            with self.hold_sync():
+                self.tokens, self.source = result["tokens"], described
         return result
 
     def _show_connected(self, info: Mapping[str, Any]) -> None:

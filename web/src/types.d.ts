@@ -17,6 +17,25 @@ export interface SourceInfo {
   editError?: EditError | null;
   /** a text that is being written: the next version of it comes soon */
   growing?: boolean;
+  /** whether a word has several pieces, which can be merged */
+  canMergeWords?: boolean;
+  /** how many tokens are special ones, such as [CLS] */
+  specialTokens?: number;
+  /** how tokens are read */
+  reading?: { words: boolean; special: 'show' | 'hide' | 'renormalise' };
+  /** what that does here, in words */
+  readingNote?: string;
+  /** where positions do not stand for single tokens: all tokens, and which of them each position stands for */
+  base?: { tokens: string[]; starts: number[]; stops: number[] };
+}
+
+/** Sums and entropies of a map. */
+export interface Margins {
+  rowSum: Float32Array;
+  /** attention that a key receives from all queries */
+  columnSum: Float32Array;
+  /** of each row, in bits */
+  entropy: Float32Array;
 }
 
 export interface Overview {
@@ -191,8 +210,8 @@ export interface Edited {
   kernel: string;
 }
 
-/** Whose weights a row shows: one head's, or a mean over heads. */
-export type Over = 'head' | 'layer' | 'all';
+/** Whose map is shown: one head's, a mean over heads, or the attention rollout up to a layer. */
+export type Over = 'head' | 'layer' | 'all' | 'rollout';
 
 export interface WrittenToken {
   id: number;
