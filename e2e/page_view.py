@@ -30,6 +30,17 @@ def settled_map(page: Page, before: str | None = None) -> str:
     return pixels(page, HEATMAP)
 
 
+def point_at(page: Page, row: int, column: int) -> None:
+    """Move the pointer over a cell of the large map, which is shown whole."""
+    canvas = page.locator(HEATMAP)
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box
+    left, top, side, tokens = map(float, (canvas.get_attribute("data-plot") or "").split())
+    cell = side / tokens
+    page.mouse.move(box["x"] + left + (column + 0.5) * cell, box["y"] + top + (row + 0.5) * cell)
+
+
 def weight_shown(page: Page) -> float:
     """The weight under the cursor, once it is there."""
     weight = page.locator(".inspector .weight")

@@ -104,9 +104,9 @@ def shown(browser, site_url):
 
 def test_several_elements_share_one_worker(shown, artifacts):
     assert [worker.url.split("/")[-1][:6] for worker in shown.workers] == ["worker"]
-    expect(shown.locator("#sample h2").nth(1)).to_have_text("Layer 6, head 12")
+    expect(shown.locator("#sample h2").nth(1)).to_have_text("Layer 5, head 11")
     expect(shown.locator("#sample .inspector .weight")).to_have_text("0.4744")
-    expect(shown.locator("#plain h2").nth(1)).to_have_text("Layer 2, head 3")  # of 99 the last there is
+    expect(shown.locator("#plain h2").nth(1)).to_have_text("Layer 1, head 2")  # of 99 the last there is
     expect(shown.locator("#plain .shell-title")).to_have_text("Nine letters")
     expect(shown.locator("#plain .heatmap-box")).to_have_attribute("data-shown", "1/1/2")
     # Its file was missed while Python was still starting for the others.
@@ -149,11 +149,11 @@ def test_attributes_and_properties_lead_and_events_tell(shown):
     plain = shown.locator("#plain")
     assert told(shown, "ready", "plain") == [{"layers": 2, "heads": 3, "tokens": TOKENS}]
     plain.evaluate("one => { one.setAttribute('layer', 0); one.head = 1; one.selection = [4, 3]; }")
-    expect(plain.locator("h2").nth(1)).to_have_text("Layer 1, head 2")
+    expect(plain.locator("h2").nth(1)).to_have_text("Layer 0, head 1")
     expect(plain.locator(".inspector")).to_contain_text("e")
     exact = reference.attention_weights(PLAIN["query"][0], PLAIN["key"][0], causal=True)[0, 1, 4, 3]
     expect(plain.locator(".inspector .weight")).to_have_text(f"{exact:.4f}")
-    plain.get_by_role("gridcell", name="Layer 2, head 1", exact=True).click()
+    plain.get_by_role("gridcell", name="Layer 1, head 0", exact=True).click()
     shown.wait_for_function("document.querySelector('#plain').layer === 1")
     assert plain.evaluate("one => [one.head, one.selection, one.tokens.at(-1)]") == [0, [4, 3], "<b>"]
     selection = {"layer": 1, "head": 0, "query": 4, "key": 3, "tokens": ["e", "d"]}
@@ -182,7 +182,7 @@ def test_a_map_is_saved_as_picture_drawing_and_figures(shown):
         plain.get_by_label("Save what is shown").click()
         with shown.expect_download() as download:
             plain.get_by_role("button", name=name).click()
-        assert download.value.suggested_filename == f"attention-layer2-head3.{name.lower()}"
+        assert download.value.suggested_filename == f"attention-layer1-head2.{name.lower()}"
         files[name] = download.value.path().read_bytes()
     assert files["PNG"].startswith(b"\x89PNG")
     assert files["SVG"].count(b"<text") == 2 * len(TOKENS)

@@ -124,10 +124,10 @@ def test_a_kernel_without_a_gpu_computes_on_the_viewers(
     choose(page, 1, 3)
     lab.wait_painted(1, 3)
     until(page, lambda: json.loads(lab.run_cell(3))["head"] == 3, "head 3 in the kernel")
-    lab.wait_output(0, "Layer 2 of 2, head 4 of 4")
+    lab.wait_output(0, "Layer 1, head 3 (of 2 layers with 4 heads)")
     page.screenshot(path=artifacts / "jupyterlab.png")
     saved = lab.save()
-    assert "Layer 2 of 2, head 4 of 4" in json.dumps(saved["cells"][0]["outputs"])
+    assert "Layer 1, head 3 (of 2 layers with 4 heads)" in json.dumps(saved["cells"][0]["outputs"])
 
 
 @pytest.mark.expects_console_errors("WebSocket", "Kernel connection")

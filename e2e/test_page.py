@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from e2e.lab import next_frames, wait_for_maps
 from e2e.main_thread import longest_task
-from e2e.page_view import HEATMAP, expect_weight, settled_map
+from e2e.page_view import HEATMAP, expect_weight, point_at, settled_map
 
 TOKENS = 20  # of the sample
 
@@ -53,7 +53,7 @@ float(pa.reference.attention_weights(layer.query, layer.key)[0, {head}, {query},
 
 
 def test_the_first_thing_to_see_is_whom_it_means(shown, artifacts):
-    expect(shown.locator("#focus h2")).to_have_text("Layer 6, head 12")
+    expect(shown.locator("#focus h2")).to_have_text("Layer 5, head 11")
     expect(shown.locator(".inspector")).to_contain_text("it")
     expect(shown.locator(".links-table tbody tr").first).to_contain_text("cat")
     expect_weight(shown, exact(shown, 5, 11, 9, 2))
@@ -72,15 +72,15 @@ def test_the_adapter_is_named_and_called_what_it_is(shown):
 def test_thumbnails_are_a_grid_for_mouse_and_keyboard(shown):
     thumbs = shown.locator(".thumb")
     expect(thumbs).to_have_count(72)
-    shown.get_by_role("gridcell", name="Layer 3, head 5", exact=True).click()
-    expect(shown.locator("#focus h2")).to_have_text("Layer 3, head 5")
+    shown.get_by_role("gridcell", name="Layer 2, head 4", exact=True).click()
+    expect(shown.locator("#focus h2")).to_have_text("Layer 2, head 4")
     for key, title in (
-        ("ArrowRight", "Layer 3, head 6"),
-        ("ArrowDown", "Layer 4, head 6"),
-        ("ArrowLeft", "Layer 4, head 5"),
-        ("ArrowUp", "Layer 3, head 5"),
-        ("End", "Layer 3, head 12"),
-        ("Home", "Layer 3, head 1"),
+        ("ArrowRight", "Layer 2, head 5"),
+        ("ArrowDown", "Layer 3, head 5"),
+        ("ArrowLeft", "Layer 3, head 4"),
+        ("ArrowUp", "Layer 2, head 4"),
+        ("End", "Layer 2, head 11"),
+        ("Home", "Layer 2, head 0"),
     ):
         shown.keyboard.press(key)
         expect(shown.locator("#focus h2")).to_have_text(title)
@@ -94,7 +94,7 @@ def test_thumbnails_show_different_maps(shown):
 
 
 def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
-    shown.get_by_role("gridcell", name="Layer 2, head 9", exact=True).click()
+    shown.get_by_role("gridcell", name="Layer 1, head 8", exact=True).click()
     canvas = shown.locator("canvas.heatmap")
     canvas.focus()
     shown.keyboard.press("Home")
@@ -102,17 +102,50 @@ def test_the_cursor_walks_the_map_and_reads_exact_weights(shown):
         shown.keyboard.press("ArrowUp")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         shown.keyboard.press(key)
-    expect(canvas).to_have_attribute("aria-label", re.compile(r"layer 2, head 9\. Row 3, column 2\."))
+    expect(canvas).to_have_attribute("aria-label", re.compile(r"layer 1, head 8\. Row 2, column 1\."))
     expect_weight(shown, exact(shown, 1, 8, 2, 1))
 
 
-def test_pointing_at_a_cell_reads_its_weight(shown):
-    box = shown.locator("canvas.heatmap").bounding_box()
-    shown.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    expect(shown.locator("canvas.heatmap")).to_have_attribute(
-        "aria-label", re.compile(f"Row {TOKENS}, column {TOKENS}")
-    )
+def test_pointing_at_a_cell_reads_its_weight_and_chooses_nothing(shown):
+    point_at(shown, TOKENS - 1, TOKENS - 1)
     expect_weight(shown, exact(shown, 1, 8, TOKENS - 1, TOKENS - 1))
+    expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 2, column 1"))
+    expect(shown.locator(".links-row")).to_contain_text("cat at position 2")
+    shown.mouse.move(2, 2)
+    expect_weight(shown, exact(shown, 1, 8, 2, 1))
+
+
+def test_a_click_pins_a_cell_and_lets_it_go(shown):
+    pins = shown.locator(".pin-cell")
+    point_at(shown, 4, 5)
+    shown.mouse.down()
+    shown.mouse.up()
+    expect(pins).to_have_count(1)
+    expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 4, column 5"))
+    point_at(shown, TOKENS - 1, 0)
+    shown.keyboard.down("Shift")
+    shown.mouse.down()
+    shown.mouse.up()
+    shown.keyboard.up("Shift")
+    expect(pins).to_have_count(2)
+    expect(pins.nth(0)).to_contain_text(f"{exact(shown, 1, 8, 4, 5):.4f}")
+    expect(shown.locator(".links-row")).to_contain_text(f"[SEP] at position {TOKENS - 1}")
+    pins.nth(0).click()
+    expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 4, column 5"))
+    point_at(shown, 4, 5)
+    shown.mouse.down()
+    shown.mouse.up()
+    expect(pins).to_have_count(1)
+    shown.locator(HEATMAP).press("Escape")
+    expect(pins).to_have_count(0)
+    shown.locator(HEATMAP).press("Enter")
+    expect(pins).to_have_count(1)
+    point_at(shown, TOKENS - 1, 3)
+    shown.mouse.down()
+    shown.mouse.up()
+    expect(pins).to_have_count(1)
+    shown.get_by_role("button", name="Let the pin").click()
+    expect(pins).to_have_count(0)
 
 
 def test_the_table_names_the_strongest_links_of_the_row(shown):
@@ -249,7 +282,7 @@ def test_window_and_softcap_reach_the_map(shown):
     canvas = shown.locator("canvas.heatmap")
     canvas.focus()
     shown.keyboard.press("Home")
-    expect(shown.locator("canvas.heatmap")).to_have_attribute("aria-label", re.compile("column 1"))
+    expect(shown.locator("canvas.heatmap")).to_have_attribute("aria-label", re.compile("column 0"))
     for _ in range(40):
         shown.keyboard.press("ArrowDown")
     expect(shown.locator(".inspector .weight")).to_have_text("0")  # far outside the window
@@ -363,7 +396,7 @@ def test_drawing_never_holds_the_page_up(shown):
     open_sample(shown)
     with longest_task(shown) as busiest:
         for head in (1, 5, 9):
-            shown.get_by_role("gridcell", name=f"Layer 4, head {head}", exact=True).click()
+            shown.get_by_role("gridcell", name=f"Layer 3, head {head - 1}", exact=True).click()
             expect(shown.locator(".heatmap-box")).to_have_attribute(
                 "data-shown", re.compile(f"/3/{head - 1}$")
             )

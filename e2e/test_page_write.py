@@ -154,7 +154,7 @@ def test_by_keyboard(writer):
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
-    expect(heads.get_by_role("gridcell", name="Layer 2, head 2, off")).to_be_focused()
+    expect(heads.get_by_role("gridcell", name="Layer 1, head 1, off")).to_be_focused()
     expect(panel(page).locator(".write-heads")).to_contain_text("1 of 270 heads are off")
     panel(page).get_by_role("button", name="All but this head").click()
     expect(panel(page).locator(".write-heads")).to_contain_text("269 of 270 heads are off")

@@ -39,7 +39,7 @@ def front(page, site_url):
 def test_without_a_kernel_there_is_a_still_that_says_so(front):
     words = front.evaluate(
         """async (still) => {
-            const model = makeModel({ ...traits(), still_text: "Layer 1, head 1",
+            const model = makeModel({ ...traits(), still_text: "Layer 0, head 0",
                 still: new DataView(Uint8Array.from(atob(still), (c) => c.charCodeAt(0)).buffer) });
             const one = widget();
             await one.initialize({ model });
@@ -53,7 +53,7 @@ def test_without_a_kernel_there_is_a_still_that_says_so(front):
     front.wait_for_function(
         "document.querySelector('.py-attn-widget').shadowRoot.textContent.includes('no kernel is behind it')"
     )
-    picture = front.get_by_role("img", name="Layer 1, head 1")
+    picture = front.get_by_role("img", name="Layer 0, head 0")
     assert picture.evaluate("one => [one.naturalWidth, one.naturalHeight]") == [2, 1]
 
 

@@ -52,12 +52,6 @@ def rms_norm(x: Array, weight: Array, epsilon: float = 1e-5, compute_dtype: Any 
     return normed
 
 
-def rope_table(positions: int, head_dim: int, base: float = 1e4) -> Array:
-    """Cosine and sine [positions, head_dim / 2, 2] of position · base^(-2i / head_dim), in float64."""
-    angles = np.arange(positions)[:, None] * base ** (-np.arange(0, head_dim, 2) / head_dim)
-    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
-
-
 def rope(x: Array, table: Array, compute_dtype: Any = np.float64) -> Array:
     """Turn the pairs (2i, 2i + 1) of each head.
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
 from py_attn.models.bpe import BPE, Stream, split_words
+from py_attn.models.files import BytesFile
 from py_attn.models.gguf import GGUF
-from tests.tiny_gguf import BytesFile, tiny_model, write_gguf
+from tests.tiny_gguf import tiny_model, write_gguf
 
 METADATA, _ = tiny_model()
 

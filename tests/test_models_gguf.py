@@ -1,24 +1,20 @@
 """The reader of GGUF headers on well-formed, broken and hostile files."""
 
-import math
 import struct
 import time
 
 import gguf
 import numpy as np
 import pytest
-from gguf import quants
 from hypothesis import given
 from hypothesis import strategies as st
 
-from py_attn.models.gguf import GGUF, TENSOR_TYPES, dequantize
+from py_attn.models.files import BytesFile
+from py_attn.models.gguf import GGUF, TENSOR_TYPES
 from tests.tiny_gguf import (
-    BytesFile,
     Tensor,
     pack_string,
     pack_value,
-    quantize_q4_1,
-    quantize_q8_0,
     tiny_gguf,
     tiny_model,
     write_gguf,
@@ -221,26 +217,3 @@ def test_a_file_that_gives_too_few_bytes():
 
     with pytest.raises(ValueError, match=r"gguf: expected \d+ bytes from byte 0 on, got \d+"):
         GGUF(Short(tiny_gguf()))
-
-
-@pytest.mark.parametrize("name", ["F32", "F16", "Q4_1", "Q8_0"])
-def test_dequantize_agrees_with_the_gguf_package(name):
-    kind = gguf.GGMLQuantizationType[name]
-    values = np.random.default_rng(0).standard_normal((6, 96), np.float32)
-    data = quants.quantize(values, kind)
-    ours = dequantize(name, values.shape, data.tobytes())
-    assert ours.dtype == np.float32
-    np.testing.assert_array_equal(ours, quants.dequantize(data, kind))
-    quantize = {"Q4_1": quantize_q4_1, "Q8_0": quantize_q8_0}.get(name)
-    if quantize:
-        assert quantize(values) == data.tobytes()
-
-
-def test_dequantize_refuses_what_does_not_fit():
-    with pytest.raises(ValueError, match="expected a tensor of type F32, F16, Q4_1, Q8_0, got Q4_K"):
-        dequantize("Q4_K", (256,), bytes(144))
-    for shape, size in (((32,), 19), ((40,), 20), ((2, 32), 20), ((0,), 20)):
-        with pytest.raises(ValueError, match=rf"got {size} bytes for shape .* blocks of 20 bytes for 32"):
-            dequantize("Q4_1", shape, bytes(size))
-    assert dequantize("Q4_1", (0, 32), b"").shape == (0, 32)
-    assert math.isinf(dequantize("F16", (1,), b"\0\x7c")[0])

@@ -2,9 +2,10 @@
 
 import pytest
 
+from py_attn.models.files import BytesFile
 from py_attn.models.gguf import GGUF
 from py_attn.models.llama_weights import Config, read_config
-from tests.tiny_gguf import BytesFile, Tensor, tiny_gguf, tiny_model, write_gguf
+from tests.tiny_gguf import Tensor, tiny_gguf, tiny_model, write_gguf
 
 
 def read(metadata, tensors):

@@ -11,6 +11,7 @@ import pytest
 from py_attn import DeviceLostError, GPUOutOfMemoryError, models
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu.bridge import BridgeError
+from py_attn.models import smollm2, smollm2_steps
 from py_attn.models.files import open_file
 from py_attn.models.gguf import GGUF
 from tests.fake_page import FakePage
@@ -172,7 +173,8 @@ def test_the_language_model_is_imported_when_it_is_asked_for():
 import sys
 import py_attn as pa
 assert not any("smollm2" in name for name in sys.modules)
-assert pa.models.SmolLM2.__module__ == pa.models.Token.__module__ == "py_attn.models.smollm2"
+assert pa.models.SmolLM2.__module__ == "py_attn.models.smollm2"
+assert pa.models.Token.__module__ == "py_attn.models.smollm2_values"
 assert all(hasattr(pa.models, name) for name in pa.models.__all__)
 assert not hasattr(pa.models, "GPT5")
 """
@@ -350,7 +352,8 @@ async def test_caches_that_do_not_fit(model, method, options, words):
 
 async def test_nothing_to_compare_or_to_profile(model):
     await nothing_is_dispatched(model, model.compare, ValueError, "text: expected at least two tokens")
-    await nothing_is_dispatched(model, model.profile, ValueError, "text: nothing was written yet")
+    for measure in (model.profile, model.time_step):
+        await nothing_is_dispatched(model, measure, ValueError, "text: nothing was written yet")
     stream = lambda: model.stream()  # noqa: E731
     await nothing_is_dispatched(
         model, stream, ValueError, "ids: expected a prompt, since nothing was written"
@@ -464,7 +467,7 @@ async def test_a_text_that_is_left_early_stays_as_far_as_it_was_seen(model, clos
 
 
 async def test_a_cancelled_call_stops_writing(model, monkeypatch):
-    monkeypatch.setattr(model, "_steps_at_a_time", lambda: 2)
+    monkeypatch.setattr(model._steps, "_at_a_time", lambda: 2)
     task = asyncio.ensure_future(model.generate(PROMPT, 20))
     while len(model.tokens) < 7:
         await asyncio.sleep(0)
@@ -559,6 +562,7 @@ async def test_a_destroyed_model_says_so(bridge, model):
         lambda: model.compare(),
         lambda: model.use_cache("float16", CONTEXT),
         lambda: model.profile(),
+        lambda: model.time_step(),
         switch,
     )
     for call in calls:
@@ -613,3 +617,90 @@ async def test_warming_up_leaves_no_text(model):
     assert await model.generate(PROMPT, 3) == [100, 101, 102]
     with pytest.raises(RuntimeError, match="model: it has a text already"):
         await model.warm_up()
+
+
+# Timing
+
+
+class GPUClock:
+    """A clock that goes on only where the GPU works: steps of 1 ms, and read-backs of 3 ms.
+
+    It stands in the place of the ``time`` module.
+    """
+
+    STEP, READ = 0.001, 0.003
+
+    def __init__(self, bridge, monkeypatch):
+        self.now = self.busy_until = 1.0
+        self._waiting = []
+        submit, read = bridge.submit_program, bridge.read_buffer
+
+        def submit_program(program, params, times=1):
+            self.busy_until = max(self.busy_until, self.now) + times * self.STEP
+            submit(program, params, times)
+
+        async def read_buffer(buffer, offset, out):
+            done = asyncio.get_running_loop().create_future()
+            self._waiting.append((max(self.busy_until, self.now) + self.READ, done))
+            await done
+            await read(buffer, offset, out)
+
+        monkeypatch.setattr(bridge, "submit_program", submit_program)
+        monkeypatch.setattr(bridge, "read_buffer", read_buffer)
+        for module in (smollm2, smollm2_steps):
+            monkeypatch.setattr(module, "time", self)
+
+    def perf_counter(self):
+        return self.now
+
+    async def run(self, call):
+        """The result of a coroutine. The time goes on when nothing else does."""
+        task = asyncio.ensure_future(call)
+        while not task.done():
+            for _ in range(30):
+                await asyncio.sleep(0)
+            if self._waiting:
+                then, done = self._waiting.pop(0)
+                self.now = max(self.now, then)
+                done.set_result(None)
+        return await task
+
+
+async def test_tokens_per_second_are_never_more_than_the_gpu_writes(bridge, device, monkeypatch):
+    model = await load(context=128)
+    will_write(model, range(100, 240))
+    clock = GPUClock(bridge, monkeypatch)
+    assert await clock.run(model.generate(PROMPT, 1)) == [100]
+    assert model.timing == (pytest.approx(clock.STEP + clock.READ), 1, 0)
+    assert model.timing.tokens_per_second is None
+    for count in (2, 5, 30, 100):
+        called = clock.now
+        await clock.run(model.generate(PROMPT, count))
+        first, tokens, others = model.timing
+        assert tokens == count
+        assert first == pytest.approx(clock.STEP + clock.READ)
+        assert called + first + others == pytest.approx(clock.now)  # to the last token's read-back
+        assert (count - 1) * clock.STEP <= others + 1e-9
+        assert model.timing.tokens_per_second <= 1 / clock.STEP + 1e-6
+    assert model.timing.tokens_per_second > 0.8 / clock.STEP
+
+
+async def test_the_first_token_has_also_waited_for_an_earlier_streams_end(bridge, model, monkeypatch):
+    clock = GPUClock(bridge, monkeypatch)
+
+    async def leave_early():
+        async for _ in model.stream(PROMPT, 20):
+            if len(model.tokens) == 7:
+                break
+
+    await clock.run(leave_early())
+    called = clock.now
+    await clock.run(model.generate(PROMPT, 1))
+    assert clock.now - called > clock.STEP + clock.READ + 1e-6  # the reads of the other stream came first
+    assert model.timing.first_s == pytest.approx(clock.now - called)
+
+
+async def test_without_a_token_there_is_no_timing(model):
+    await model.generate(PROMPT, 3)
+    await model.generate(PROMPT, 0)
+    assert model.timing is None

@@ -2,16 +2,19 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from gguf import quants
 
 from py_attn import turboquant_reference
 from py_attn.models import smollm2_reference as smollm2
-from tests.tiny_gguf import BytesFile, tiny_gguf
+from py_attn.models.cache_options import is_held
+from py_attn.models.files import BytesFile
+from tests.tiny_gguf import quantize_q4_1, quantize_q8_0, tiny_gguf
 
 FIXTURE = Path(__file__).parent / "fixtures" / "smollm2.json"
 
@@ -41,52 +44,27 @@ def test_weights_are_those_of_the_file(model):
 # The parts
 
 
-def test_rms_norm_is_the_formula():
-    random = np.random.default_rng(0)
-    x, weight = random.standard_normal((3, 8)), random.standard_normal(8)
-    expected = [
-        [n * w / (sum(m**2 for m in row) / 8 + 1e-5) ** 0.5 for n, w in zip(row, weight, strict=True)]
-        for row in x
-    ]
-    np.testing.assert_allclose(smollm2.rms_norm(x, weight, 1e-5), expected, rtol=1e-13)
-    np.testing.assert_array_equal(smollm2.rms_norm(np.zeros((1, 8)), weight, 1e-5), np.zeros((1, 8)))
+@pytest.mark.parametrize("name", ["F32", "F16", "Q4_1", "Q8_0"])
+def test_dequantize_agrees_with_the_gguf_package(name):
+    kind = gguf.GGMLQuantizationType[name]
+    values = np.random.default_rng(0).standard_normal((6, 96), np.float32)
+    data = quants.quantize(values, kind)
+    ours = smollm2.dequantize(name, values.shape, data.tobytes())
+    assert ours.dtype == np.float32
+    np.testing.assert_array_equal(ours, quants.dequantize(data, kind))
+    quantize = {"Q4_1": quantize_q4_1, "Q8_0": quantize_q8_0}.get(name)
+    if quantize:
+        assert quantize(values) == data.tobytes()
 
 
-def test_rms_norm_does_not_see_the_size_of_its_row():
-    x = np.random.default_rng(1).standard_normal((4, 64))
-    once, larger = (smollm2.rms_norm(y, np.ones(64), 0.0) for y in (x, 1000 * x))
-    np.testing.assert_allclose(once, larger, rtol=1e-13)
-    np.testing.assert_allclose((once**2).mean(-1), 1, rtol=1e-13)
-
-
-def test_swiglu_is_the_formula():
-    gate, up = np.array([-1000.0, -2.0, 0.0, 3.0, 1000.0]), np.array([2.0, 3.0, 5.0, 7.0, 11.0])
-    sigmoid = 0.5 * (1 + np.tanh(gate / 2))
-    np.testing.assert_allclose(smollm2.swiglu(gate, up), gate * sigmoid * up, rtol=1e-13, atol=1e-300)
-
-
-def test_rotation_multiplies_complex_numbers():
-    x, positions = np.random.default_rng(2).standard_normal((2, 5, 8)), np.array([0, 1, 7, 300, 8191])
-    turned = smollm2.rotate(x, positions, 1e5)
-    frequencies = np.array([1e5 ** (-2 * i / 8) for i in range(4)])
-    expected = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * np.outer(positions, frequencies))
-    np.testing.assert_allclose(turned[..., 0::2], expected.real, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(turned[..., 1::2], expected.imag, rtol=0, atol=1e-11)
-    np.testing.assert_array_equal(turned[:, 0], x[:, 0])
-
-
-@given(first=st.integers(0, 4000), second=st.integers(0, 4000), shift=st.integers(0, 4000))
-def test_products_after_rotation_depend_on_the_distance(first, second, shift):
-    query, key = np.random.default_rng(3).standard_normal((2, 1, 64))
-
-    def product(shift):
-        turned = (
-            smollm2.rotate(x, np.array([position + shift]), 1e5)
-            for x, position in ((query, first), (key, second))
-        )
-        return np.vdot(*turned)
-
-    assert product(shift) == pytest.approx(product(0), rel=0, abs=1e-9)
+def test_dequantize_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match="expected a tensor of type F32, F16, Q4_1, Q8_0, got Q4_K"):
+        smollm2.dequantize("Q4_K", (256,), bytes(144))
+    for shape, size in (((32,), 19), ((40,), 20), ((2, 32), 20), ((0,), 20)):
+        with pytest.raises(ValueError, match=rf"got {size} bytes for shape .* blocks of 20 bytes for 32"):
+            smollm2.dequantize("Q4_1", shape, bytes(size))
+    assert smollm2.dequantize("Q4_1", (0, 32), b"").shape == (0, 32)
+    assert math.isinf(smollm2.dequantize("F16", (1,), b"\0\x7c")[0])
 
 
 @pytest.mark.parametrize(("cache", "unit"), [("float16", 2**-11), ("bfloat16", 2**-8)])
@@ -123,6 +101,8 @@ def test_visibility_of_a_ring():
     for count in (1, 3, 8):
         seen = smollm2.visible(np.arange(8)[-count:], 8, capacity=4, kept=1)
         assert ["".join(".1"[int(s)] for s in row) for row in seen] == expected[-count:]
+        query, key = np.arange(8)[-count:, None], np.arange(8)
+        np.testing.assert_array_equal(is_held(query, key, 4, 1) & (key <= query), seen)
     np.testing.assert_array_equal(smollm2.visible(np.arange(8), 8), np.tri(8, dtype=bool))
 
 

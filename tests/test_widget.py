@@ -320,7 +320,9 @@ def test_a_snapshot_is_there_from_the_start():
     assert pixels(shown.still).shape == (12, 12, 3)
     bundle = shown._snapshots.bundle()
     assert f'id="{shown.still_id}"' in bundle["text/html"]
-    assert "a &lt;b&gt;: Layer 1 of 1, head 1 of 2; 12 tokens. A snapshot" in bundle["text/html"]
+    assert (
+        "a &lt;b&gt;: Layer 0, head 0 (of 1 layer with 2 heads); 12 tokens. A snapshot" in bundle["text/html"]
+    )
 
 
 class OnlyDLPack:

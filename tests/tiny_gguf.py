@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,22 +79,6 @@ class Tensor:
     type: str
     shape: tuple[int, ...]
     data: bytes
-
-
-@dataclass
-class BytesFile:
-    """A file in memory, as the readers of models take it. `reads` lists what was read."""
-
-    data: bytes
-    reads: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def read(self, begin: int, end: int) -> bytes:
-        self.reads.append((begin, end))
-        return self.data[begin:end]
 
 
 def tiny_gguf(**parameters: Any) -> bytes:

@@ -17,6 +17,7 @@ from py_attn.kernels import nn
 from py_attn.kernels.nn.quantized_linear import LinearConfig
 from py_attn.kernels.nn.quantized_matmul import MatmulConfig
 from py_attn.kernels.steps import Word, new_state
+from py_attn.rope import rope_table
 
 _EPSILON = 1e-5
 _TRIES = 4
@@ -135,7 +136,7 @@ async def check_qkv(case):
     in_cache, history = capacity is not None, case["position"] + case["count"] + 1
     x, norm = make_x(random, case)
     matrices = Matrices(random, case["format"], [heads * d, kv_heads * d, kv_heads * d], case["inner"])
-    table = plain.rope_table(history, d, 1e3).astype(np.float32)
+    table = rope_table(np.arange(history), d, 1e3).astype(np.float32)
     slots = capacity if in_cache else count
     query_before = random.standard_normal((history, heads, d)).astype(np.float32)
     caches_before = [

@@ -5,33 +5,34 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from py_attn.gpu.device import Device, default_device
 from py_attn.models import minilm, minilm_weights
-from py_attn.models.files import Source, find, open_asset
+from py_attn.models.files import Source, open_asset, read_asset
 from py_attn.models.minilm import MiniLM, MiniLMReference
-from py_attn.models.safetensors import BytesLike
 from py_attn.models.sample import Sample, load_sample
 from py_attn.models.trace import LayerTrace, Trace
 from py_attn.models.wordpiece import Encoding, WordPiece
 
 if TYPE_CHECKING:
-    from py_attn.models.smollm2 import Alternative, Difference, SmolLM2, Timing, Token
+    from py_attn.models.smollm2 import SmolLM2
+    from py_attn.models.smollm2_values import Alternative, Difference, Timing, Token
 
 #: Called with what is being loaded ("vocabulary", "weights" or "upload") and its bytes so far and in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 KNOWN = ("minilm", "smollm2")
 
-#: What comes from the language model's module, which a page that shows sentences only does not import.
-_LATE = ("Alternative", "Difference", "SmolLM2", "Timing", "Token")
+#: What comes from the language model's modules, which a page that shows sentences only does not import.
+_LATE = {"SmolLM2": "smollm2"} | dict.fromkeys(
+    ("Alternative", "Difference", "Timing", "Token"), "smollm2_values"
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(importlib.import_module("py_attn.models.smollm2"), name)
+        return getattr(importlib.import_module(f"py_attn.models.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -138,12 +139,24 @@ async def load(
 async def _load_minilm(
     weights: Source | None, vocabulary: Source | None, device: Device | None, backend: str, report: Progress
 ) -> MiniLM | MiniLMReference:
-    words = bytes(await _read("vocabulary", "minilm/vocab.txt", vocabulary, device, report))
+    words = bytes(
+        await read_asset(
+            "minilm/vocab.txt",
+            source=vocabulary,
+            device=device,
+            progress=lambda loaded, total: report("vocabulary", loaded, total),
+        )
+    )
     try:
         tokenizer = WordPiece(words.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"vocabulary: not UTF-8 ({error})") from None
-    data = await _read("weights", "minilm/model.safetensors", weights, device, report)
+    data = await read_asset(
+        "minilm/model.safetensors",
+        source=weights,
+        device=device,
+        progress=lambda loaded, total: report("weights", loaded, total),
+    )
     config, arrays = minilm_weights.read(data, tokenizer)
     await asyncio.sleep(0)
     if backend == "numpy":
@@ -152,29 +165,6 @@ async def _load_minilm(
     return await minilm.upload(
         device, tokenizer, config, arrays, lambda loaded, total: report("upload", loaded, total)
     )
-
-
-async def _read(
-    stage: str, asset: str, source: Source | None, device: Device | None, progress: Progress
-) -> BytesLike:
-    """The bytes of a file from the caller, from the page, or from this computer."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return source
-    if source is not None:
-        return Path(source).read_bytes()
-
-    def report(loaded: int, total: int) -> None:
-        progress(stage, loaded, total)
-
-    if device is not None:
-        data: BytesLike = await device.fetch_asset(asset, report)
-        return data
-    try:
-        from py_attn.gpu.bridge_pyodide import PyodideBridge
-    except ImportError:
-        return find(asset).read_bytes()
-    fetched: BytesLike = await PyodideBridge().fetch_asset(asset, report)
-    return fetched
 
 
 def _silent(stage: str, loaded: int, total: int) -> None:

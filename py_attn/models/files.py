@@ -9,13 +9,14 @@ import importlib.util
 import os
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from py_attn.gpu.bridge import File, Progress, check_range
 from py_attn.gpu.device import Device
+from py_attn.models.safetensors import BytesLike
 
 #: A file: its bytes, or its path.
-Source: TypeAlias = bytes | bytearray | memoryview | str | PathLike[str]
+Source: TypeAlias = BytesLike | str | PathLike[str]
 
 #: Python packages that carry a file of ours, and where in them.
 _PACKAGES = {
@@ -135,13 +136,53 @@ async def open_asset(
     """
     if source is not None:
         return open_file(source)
+    file: File = await _site(device).open_asset(name, progress)
+    return file
+
+
+async def read_asset(
+    name: str, *, source: Source | None = None, device: Device | None = None, progress: Progress | None = None
+) -> BytesLike:
+    """All bytes of a model's file; the arguments and errors are those of :func:`open_asset`.
+
+    Bytes of the caller's are not copied.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return source
+    if source is not None:
+        return Path(source).read_bytes()
+    data: BytesLike = await _site(device).fetch_asset(name, progress)
+    return data
+
+
+def _site(device: Device | None) -> Any:
+    """What has the site's files: the device, else the page, else this computer."""
     if device is not None:
-        return await device.open_asset(name, progress)
+        return device
     try:
         from py_attn.gpu.bridge_pyodide import PyodideBridge
     except ImportError:
+        return _Computer()
+    return PyodideBridge()
+
+
+class _Computer:
+    """The site's files on this computer."""
+
+    async def open_asset(self, name: str, progress: Progress | None) -> File:
         return PathFile(find(name))
-    return await PyodideBridge().open_asset(name, progress)
+
+    async def fetch_asset(self, name: str, progress: Progress | None) -> bytes:
+        return find(name).read_bytes()
 
 
-__all__ = ["BytesFile", "File", "PathFile", "Source", "find", "open_asset", "open_file"]
+__all__ = [
+    "BytesFile",
+    "File",
+    "PathFile",
+    "Source",
+    "find",
+    "open_asset",
+    "open_file",
+    "read_asset",
+]

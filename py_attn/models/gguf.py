@@ -14,12 +14,13 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from py_attn.gpu.bridge import File
 
 #: Longest header that is read. That of a vocabulary of 260,000 tokens takes about 15 MB.
 MAX_HEADER_BYTES = 64_000_000
@@ -85,17 +86,6 @@ TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     40: ("NVFP4", 64, 36),
     41: ("Q1_0", 128, 18),
 }
-
-
-class File(Protocol):
-    """What is read from: bytes that may lie elsewhere than in Python's memory."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-
-    def read(self, begin: int, end: int) -> bytes:
-        """The bytes from position `begin` to before position `end`."""
 
 
 @dataclass(frozen=True)
@@ -336,60 +326,6 @@ def _check_places(tensors: list[TensorInfo], size: int) -> None:
                 f" {_shorten(previous.name)}, which ends at byte {previous.stop}"
             )
         previous = tensor
-
-
-def dequantize(type: str, shape: tuple[int, ...], data: bytes) -> npt.NDArray[np.float32]:
-    """A tensor's numbers as float32, for references and tests.
-
-    Parameters
-    ----------
-    type : {"F32", "F16", "Q4_1", "Q8_0"}
-        A block of Q4_1 has 32 numbers q·d + m: d and m as float16, then 16 bytes, of which byte j has the q
-        of number j in its lower and that of number j + 16 in its upper half. A block of Q8_0 has 32 numbers
-        q·d: d as float16, then each q as an int8.
-    shape : tuple[int, ...]
-        Rows first.
-    data : bytes
-        As in the file.
-
-    Returns
-    -------
-    ndarray of float32, of this shape
-
-    Raises
-    ------
-    ValueError
-        The type is another, or the shape does not go with it or with the length of the data.
-    """
-    if type not in _WIDEN:
-        raise ValueError(f"dequantize: expected a tensor of type {', '.join(_WIDEN)}, got {type}")
-    block, size = next((block, size) for name, block, size in TENSOR_TYPES.values() if name == type)
-    count = math.prod(shape)
-    if count % block or len(data) != count // block * size:
-        raise ValueError(
-            f"dequantize: got {len(data)} bytes for shape {list(shape)}, expected blocks of {size} bytes for"
-            f" {block} elements of {type}"
-        )
-    return _WIDEN[type](np.frombuffer(data, np.uint8).reshape(-1, size)).reshape(shape)
-
-
-def _widen_q4_1(blocks: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    scales = blocks[:, :4].copy().view("<f2").astype(np.float32)
-    codes = np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], 1)
-    return codes.astype(np.float32) * scales[:, :1] + scales[:, 1:]
-
-
-def _widen_q8_0(blocks: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
-    return blocks[:, 2:].view(np.int8).astype(np.float32) * scales
-
-
-_WIDEN: dict[str, Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]] = {
-    "F32": lambda blocks: blocks.view("<f4").astype(np.float32),
-    "F16": lambda blocks: blocks.view("<f2").astype(np.float32),
-    "Q4_1": _widen_q4_1,
-    "Q8_0": _widen_q8_0,
-}
 
 
 def _shorten(value: Any, limit: int = 80) -> str:

@@ -12,10 +12,11 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import nn
 from py_attn.models.bpe import BPE
+from py_attn.models.cache_options import check_cache
 from py_attn.models.gguf import GGUF
 from py_attn.models.llama_weights import Config, read_config
 from py_attn.models.smollm2 import SmolLM2
-from py_attn.models.written import LayerWeights, Weights, check_cache
+from py_attn.models.written import LayerWeights, Weights
 
 UploadProgress = Callable[[int, int], None]
 

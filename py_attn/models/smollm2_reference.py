@@ -6,19 +6,26 @@ grouped-query attention (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245) 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from py_attn import reference, turboquant_reference
+from py_attn import nn_reference, reference, turboquant_reference
+from py_attn.gpu.bridge import File
 from py_attn.gpu.dtypes import round_to
-from py_attn.models.gguf import GGUF, File, dequantize
+from py_attn.models.gguf import GGUF, TENSOR_TYPES
 from py_attn.models.llama_weights import Config, read_config
+from py_attn.rope import rope_table
 
 Array: TypeAlias = npt.NDArray[Any]
 Weights: TypeAlias = dict[str, Array]
+
+#: The types of tensors that are not in blocks, and all that are read.
+_PLAIN = {"F32": "<f4", "F16": "<f2"}
+_TYPES = (*_PLAIN, *nn_reference.BLOCK_BYTES)
 
 #: Rows of logits that are computed at a time where only a few numbers of each are kept.
 _ROWS = 128
@@ -37,6 +44,42 @@ def read_weights(file: File) -> tuple[Config, Weights]:
         name: dequantize(info.type, info.shape, file.read(info.start, info.stop))
         for name, info in gguf.tensors.items()
     }
+
+
+def dequantize(type: str, shape: tuple[int, ...], data: bytes) -> Array:
+    """A tensor's numbers as float32.
+
+    Parameters
+    ----------
+    type : {"F32", "F16", "Q4_1", "Q8_0"}
+        The blocks of the last two are described at :func:`py_attn.nn_reference.dequantize`.
+    shape : tuple[int, ...]
+        Rows first.
+    data : bytes
+        As in the file.
+
+    Returns
+    -------
+    ndarray of float32, of this shape
+
+    Raises
+    ------
+    ValueError
+        The type is another, or the shape does not go with it or with the length of the data.
+    """
+    if type not in _TYPES:
+        raise ValueError(f"dequantize: expected a tensor of type {', '.join(_TYPES)}, got {type}")
+    block, size = next((block, size) for name, block, size in TENSOR_TYPES.values() if name == type)
+    count = math.prod(shape)
+    if count % block or len(data) != count // block * size:
+        raise ValueError(
+            f"dequantize: got {len(data)} bytes for shape {list(shape)}, expected blocks of {size} bytes for"
+            f" {block} elements of {type}"
+        )
+    if plain := _PLAIN.get(type):
+        return np.frombuffer(data, plain).astype(np.float32).reshape(shape)
+    blocks = np.frombuffer(data, np.uint8)
+    return nn_reference.dequantize(blocks, count // block, block, type, np.float32).reshape(shape)
 
 
 class Layer(NamedTuple):
@@ -153,26 +196,25 @@ class Text:
         """Queries and keys, rotated, and values: [1, heads, T, D] each."""
         normal = self._norm(x, f"blk.{number}.attn_norm")
         query, key, value = (
-            self._linear(normal, f"blk.{number}.attn_{name}")
-            .reshape(1, len(x), -1, self.config.head_dim)
-            .swapaxes(1, 2)
+            self._linear(normal, f"blk.{number}.attn_{name}").reshape(len(x), -1, self.config.head_dim)
             for name in "qkv"
         )
-        base = self.config.rope_base
-        return rotate(query, positions, base), rotate(key, positions, base), value
+        table = rope_table(positions, self.config.head_dim, self.config.rope_base)
+        query, key = (nn_reference.rope(each, table, self.dtype) for each in (query, key))
+        query, key, value = (each[None].swapaxes(1, 2) for each in (query, key, value))
+        return query, key, value
 
     def _feed_forward(self, x: Array, number: int) -> Array:
         block = f"blk.{number}"
         normal = self._norm(x, f"{block}.ffn_norm")
-        inner = swiglu(self._linear(normal, f"{block}.ffn_gate"), self._linear(normal, f"{block}.ffn_up"))
-        return self._linear(inner, f"{block}.ffn_down")
+        gate, up = (self._linear(normal, f"{block}.ffn_{name}") for name in ("gate", "up"))
+        return self._linear(nn_reference.swiglu(gate, up, self.dtype), f"{block}.ffn_down")
 
     def _norm(self, x: Array, name: str) -> Array:
-        return rms_norm(x, self._get(name), self.config.epsilon)
+        return nn_reference.rms_norm(x, self._get(name), self.config.epsilon, self.dtype.type)
 
     def _linear(self, x: Array, name: str) -> Array:
-        result: Array = x @ self._get(name).T
-        return result
+        return nn_reference.linear(x, self._get(name), self.dtype)
 
     def _get(self, name: str) -> Array:
         return self.weights[f"{name}.weight"].astype(self.dtype, copy=False)
@@ -195,10 +237,9 @@ def forward(
 
 def logits(config: Config, weights: Weights, hidden: Array, dtype: npt.DTypeLike = np.float64) -> Array:
     """Logits [T, vocabulary] of the tokens that follow those whose hidden states [T, width] are given."""
-    norm = weights["output_norm.weight"].astype(dtype, copy=False)
-    table = weights["token_embd.weight"].astype(dtype, copy=False)
-    result: Array = rms_norm(hidden.astype(dtype, copy=False), norm, config.epsilon) @ table.T
-    return result
+    kind = np.dtype(dtype).type
+    normal = nn_reference.rms_norm(hidden, weights["output_norm.weight"], config.epsilon, kind)
+    return nn_reference.linear(normal, weights["token_embd.weight"], kind)
 
 
 def greedy(
@@ -246,37 +287,6 @@ def log_softmax(x: Array, ids: Array) -> Array:
     """[T]: the log-probability of token ``ids[t]`` by the logits ``x`` [T, vocabulary]."""
     top = x.max(axis=-1)
     result: Array = x[np.arange(len(x)), ids] - top - np.log(np.exp(x - top[:, None]).sum(axis=-1))
-    return result
-
-
-def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
-    """Root-mean-square norm along the last axis (Zhang & Sennrich 2019, https://arxiv.org/abs/1910.07467)."""
-    mean = (x * x).mean(axis=-1, keepdims=True)
-    normal: Array = x / np.sqrt(mean + x.dtype.type(epsilon))
-    return normal * weight
-
-
-def rotate(x: Array, positions: Array, base: float) -> Array:
-    """Rotary embedding of ``x`` [..., T, D] (Su et al. 2021, https://arxiv.org/abs/2104.09864).
-
-    The numbers 2i and 2i + 1 of a vector are a point that is turned by ``position * base ** (-2i / D)``.
-    """
-    angles = rope_angles(positions, x.shape[-1], base)
-    cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
-
-
-def rope_angles(positions: Array, head_dim: int, base: float) -> Array:
-    """Angles [T, D/2] in float64."""
-    angles: Array = positions[:, None] * float(base) ** (-np.arange(0, head_dim, 2) / head_dim)
-    return angles
-
-
-def swiglu(gate: Array, up: Array) -> Array:
-    """SiLU of ``gate`` times ``up`` (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
-    with np.errstate(over="ignore"):  # exp(-gate) may be infinite, and the result is then 0
-        result: Array = gate / (1 + np.exp(-gate)) * up
     return result
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.arguments import check_int, check_positive
 from py_attn.gpu.bridge import RawTiming
 from py_attn.gpu.device import Device
 from py_attn.gpu.program import Program
@@ -23,16 +22,17 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels import nn
 from py_attn.kernels.attention.forward import attention
 from py_attn.kernels.attention.weights import attention_weights, check_heads, check_slice
-from py_attn.kernels.decode.cache import KVCache, check_dtypes
+from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
+from py_attn.kernels.nn.sampling import ALTERNATIVES, Sampling
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.steps import WORDS, Word, new_state
+from py_attn.models.cache_options import CacheOptions, is_held
 from py_attn.models.llama_weights import Config
-from py_attn.nn_reference import rope_table
+from py_attn.rope import rope_table
 
 FloatArray = npt.NDArray[np.float32]
 
-ALTERNATIVES = 10
 # Rows of a pass over given tokens; a software adapter answers between passes.
 _ROWS = 512
 _ROWS_SOFTWARE = 32
@@ -84,67 +84,6 @@ class Weights:
             yield from (each.data for each in (layer.qkv, layer.output, layer.gate_up, layer.down))
 
 
-@dataclass(frozen=True)
-class CacheOptions:
-    """How keys and values are kept.
-
-    Attributes
-    ----------
-    dtype : (str, str)
-        Of keys and values, as of :class:`py_attn.KVCache`.
-    context : int
-        Positions that the cache holds.
-    ring : bool
-        Whether the oldest positions make room once it is full; otherwise the text ends there.
-    sink_tokens : int
-        With a ring: how many of the first positions are kept for good (StreamingLLM, arXiv 2309.17453).
-    history : int
-        The longest text. More than ``context`` only with a ring.
-    """
-
-    dtype: tuple[str, str] = ("float32", "float32")
-    context: int = 2048
-    ring: bool = False
-    sink_tokens: int = 0
-    history: int = 2048
-
-
-def check_cache(
-    cache: object, context: object, ring: object, sink_tokens: object, history: object, trained: int
-) -> CacheOptions:
-    """The options as they were given to :func:`py_attn.models.load`, checked.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Naming the argument, what was given and what was expected.
-    """
-    if not isinstance(ring, bool):
-        raise TypeError(f"ring: expected True or False, got {ring!r}")
-    size, kept = check_positive("context", context), check_int("sink_tokens", sink_tokens)
-    if size > trained:
-        raise ValueError(f"context: expected at most the {trained} positions of this model, got {size}")
-    if not ring and kept:
-        raise ValueError(f"sink_tokens: expected 0 without a ring, got {kept}")
-    if not 0 <= kept < size:
-        raise ValueError(f"sink_tokens: expected 0 to {size - 1}, fewer than the context, got {kept}")
-    longest = min(trained, 4 * size) if ring else size
-    if history is not None:
-        longest = check_positive("history", history)
-        if longest < size or (not ring and longest != size) or longest > trained:
-            allowed = f"{size} to {trained}" if ring else f"{size}, the context, without a ring"
-            raise ValueError(f"history: expected {allowed}, got {longest}")
-    return CacheOptions(check_dtypes(cache), size, ring, kept, longest)
-
-
-class Sampling(NamedTuple):
-    """How the next token is chosen; see :meth:`py_attn.models.smollm2.SmolLM2.stream`."""
-
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float | None = None
-
-
 class Written:
     """The text so far, as the GPU holds it.
 
@@ -174,7 +113,7 @@ class Written:
         )
         self._x = device.empty((rows, config.width))
         self._rope = device.tensor(
-            rope_table(rows, config.head_dim, config.rope_base), "float32", name="rope"
+            rope_table(np.arange(rows), config.head_dim, config.rope_base), "float32", name="rope"
         )
         self._queries = [device.empty((rows, config.heads, config.head_dim)) for _ in weights.layers]
         self._head_scales = [device.tensor(np.ones(config.heads, np.float32)) for _ in weights.layers]
@@ -343,23 +282,21 @@ class Written:
         """The attention of the rows from the position on: [count, heads · head_dim]."""
         end = self.position + count
         query = self._queries[number][self.position : end][None]
-        keys, values = self._stored(number, end)
+        keys, values = self._stored_keys(number, end), self._stored_values(number, end)
         out: Tensor = attention(
             query, keys.transpose(0, 2, 1, 3), values.transpose(0, 2, 1, 3), causal=True, layout="BSHD"
         )
         return out.reshape(count, self.config.heads * self.config.head_dim)
 
-    def _stored(self, number: int, end: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [1, kv_heads, end, head_dim] of the first tokens, as the cache rounds them."""
+    def _stored_keys(self, number: int, end: int) -> Tensor:
+        """Keys [1, kv_heads, end, head_dim] of the first tokens, as the cache rounds them."""
         cache = self._whole[number]
-        pairs = ((cache.keys, cache.key_format), (cache.values, cache.value_format))
-        keys, values = (
-            part[:, :, :end]
-            if form is None
-            else turboquant.run_rotation("cache", part[:, :, :end], form, "dequantize")
-            for part, form in pairs
-        )
-        return keys, values
+        return _widened(cache.keys[:, :, :end], cache.key_format)
+
+    def _stored_values(self, number: int, end: int) -> Tensor:
+        """Values, as :meth:`_stored_keys`."""
+        cache = self._whole[number]
+        return _widened(cache.values[:, :, :end], cache.value_format)
 
     # Choosing tokens
 
@@ -370,21 +307,12 @@ class Written:
             self._forget_program()
             with self.device.record() as program:
                 self._pass(1)
-                row = nn.logits(
-                    self._x,
-                    self.weights.norm,
-                    self.weights.embedding,
-                    state=self._state,
-                    epsilon=self.config.epsilon,
-                )
                 nn.choose_token(
-                    row,
+                    self._logits(state=self._state),
                     self._tokens,
                     self._log_probs,
                     self._state,
-                    temperature=sampling.temperature,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
+                    **sampling._asdict(),
                     end_tokens=self.config.end_tokens,
                     alternatives=self._alternatives if alternatives else None,
                 )
@@ -440,20 +368,16 @@ class Written:
         """Process the last token as a step does, without going on from it."""
         self.begin_steps(0)
         self._pass(1)
-        nn.logits(
-            self._x, self.weights.norm, self.weights.embedding, state=self._state, epsilon=self.config.epsilon
-        )
+        self._logits(state=self._state)
 
     def logits(self, first_row: int, count: int) -> Tensor:
         """The logits that rows of the text give for the tokens behind them: [count, vocabulary]."""
-        return nn.logits(
-            self._x,
-            self.weights.norm,
-            self.weights.embedding,
-            first_row=first_row,
-            count=count,
-            epsilon=self.config.epsilon,
-        )
+        return self._logits(first_row=first_row, count=count)
+
+    def _logits(self, **rows: Any) -> Tensor:
+        """The logits of some rows; ``rows`` are the keywords of :func:`py_attn.kernels.nn.logits`."""
+        weights, epsilon = self.weights, self.config.epsilon
+        return nn.logits(self._x, weights.norm, weights.embedding, epsilon=epsilon, **rows)
 
     async def statistics(self) -> FloatArray:
         """Of each token but the first: log-probability, likeliest id and entropy [n - 1, 3], float32."""
@@ -461,8 +385,7 @@ class Written:
         for begin, count in _blocks(len(targets)):
             block = self.device.tensor(targets[begin : begin + count], "uint32")
             parts.append(nn.token_statistics(self.logits(begin, count), block))
-        read = [await part.numpy() for part in parts]
-        return np.concatenate(read) if read else np.zeros((0, 3), np.float32)
+        return await _read_rows(parts)
 
     async def differences(self, other: Written) -> FloatArray:
         """How what this text gives for the next tokens differs from ``other``: as compare_distributions."""
@@ -470,25 +393,28 @@ class Written:
             nn.compare_distributions(self.logits(begin, count), other.logits(begin, count))
             for begin, count in _blocks(len(self.tokens) - 1)
         ]
-        read = [await part.numpy() for part in parts]
-        return np.concatenate(read) if read else np.zeros((0, 3), np.float32)
+        return await _read_rows(parts)
 
     # Looking at what was written
 
     def layer_tensors(self, number: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value [1, H, end, D] of the first tokens in a layer, as they were attended with."""
-        query = self._queries[number][:end][None].transpose(0, 2, 1, 3)
-        return query, *self._stored(number, end)
+        return self._query(number, 0, end), self._stored_keys(number, end), self._stored_values(number, end)
+
+    def _query(self, number: int, begin: int, end: int) -> Tensor:
+        """The query [1, heads, end - begin, head_dim] of some tokens."""
+        query: Tensor = self._queries[number][begin:end][None].transpose(0, 2, 1, 3)
+        return query
 
     def masking(self, first_row: int = 0) -> dict[str, Any]:
         """Keywords of :func:`py_attn.attention` that say what each row saw; query 0 is row ``first_row``."""
         keywords: dict[str, Any] = {"causal": True, "query_offset": first_row}
         if self.options.ring:
-            kept, ring = self.options.sink_tokens, self.options.context - self.options.sink_tokens
+            context, kept = self.options.context, self.options.sink_tokens
             # In a tensor (b is 0), so that another row needs no other shader.
             first = self.device.tensor(np.array([first_row], np.int32))
-            keywords["mask_mod"] = lambda b, h, q_idx, kv_idx: (
-                (kv_idx < kept) | (q_idx + first[b] - kv_idx < ring)
+            keywords["mask_mod"] = lambda b, h, q_idx, kv_idx: is_held(
+                q_idx + first[b], kv_idx, context, kept
             )
         return keywords
 
@@ -498,17 +424,30 @@ class Written:
         begin, step, count = check_slice("rows", rows, self.position)
         check_slice("columns", columns, self.position)
         end = begin + max(0, count * step - step + 1)
-        query, keys, _ = self.layer_tensors(number, self.position)
+        query, keys = self._query(number, begin, end), self._stored_keys(number, self.position)
         keywords = self.masking(begin)
-        part = query[:, :, begin:end]
-        _, lse = attention(part, keys, keys, return_lse=True, **keywords)
+        _, lse = attention(query, keys, keys, return_lse=True, **keywords)
         whole = attention_weights(
-            part, keys, lse, rows=slice(None, None, step), columns=columns, heads=chosen, **keywords
+            query, keys, lse, rows=slice(None, None, step), columns=columns, heads=chosen, **keywords
         )
         return whole.reshape(*whole.shape[1:])
+
+
+def _widened(part: Tensor, form: turboquant.Format | None) -> Tensor:
+    """A part of a cache as numbers; of one that is not quantised, the part itself."""
+    if form is None:
+        return part
+    wide: Tensor = turboquant.run_rotation("cache", part, form, "dequantize")
+    return wide
 
 
 def _blocks(rows: int) -> Iterator[tuple[int, int]]:
     """First row and count of each block of rows whose logits are computed at a time."""
     for begin in range(0, rows, _LOGIT_ROWS):
         yield begin, min(_LOGIT_ROWS, rows - begin)
+
+
+async def _read_rows(blocks: Sequence[Tensor]) -> FloatArray:
+    """The rows [n, 3] of all blocks; none where there are no blocks."""
+    read = [await block.numpy() for block in blocks]
+    return np.concatenate(read) if read else np.zeros((0, 3), np.float32)

@@ -91,11 +91,10 @@ def as_json(weights: Any, **about: Any) -> bytes:
 
 
 def caption(source: Source, layer: int, head: int) -> str:
-    """What a map shows; layers and heads are counted from 1, as in the front end."""
-    return (
-        f"Layer {layer + 1} of {len(source.layers)}, head {head + 1} of {source.heads}; "
-        f"{source.length:,} tokens."
-    )
+    """What a map shows; layers and heads count from 0, as everywhere."""
+    layers = f"{len(source.layers)} layer{'s' if len(source.layers) > 1 else ''}"
+    heads = f"{source.heads} head{'s' if source.heads > 1 else ''}"
+    return f"Layer {layer}, head {head} (of {layers} with {heads}); {source.length:,} tokens."
 
 
 async def picture(viewer: Viewer, coloring: Mapping[str, str], cells: int, layer: int, head: int) -> Pixels:

@@ -1,16 +1,19 @@
 /** The page: connects the panels to one runtime, and reacts when Python stops or the GPU is lost. */
 
+import { startAddress } from './address.js';
 import { createApi } from './api.js';
 import { shortError } from './format.js';
+import { keepAddress, readAddress } from './history.js';
 import { layOut } from './layout.js';
 import { mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
 import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
+import { shareButton } from './panels/share.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
 import { keepText, keptText } from './storage.js';
-import { createModel, openSource } from './store.js';
+import { createModel, focusOf, openSource, within } from './store.js';
 import { isDark, themedColormap, toggleTheme, watchTheme } from './theme.js';
 
 /**
@@ -23,7 +26,11 @@ const SAMPLE = 'sample/minilm.npz';
 const REPEATED_LOSS_MS = 20_000;
 const HAD_MODEL = 'py-attn.model';
 /** Where the page begins: the head of the sample that finds whom “it” means. */
-const FIRST_LOOK = { layer: 5, head: 11, query: 9, key: 2 };
+const START = startAddress({ layer: 5, head: 11, query: 9, key: 2 });
+/** What of the state the address keeps. */
+const KEPT = /** @type {(keyof import('./store.js').State)[]} */ ([
+  'input', 'layer', 'head', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'compare', 'editText', 'forks',
+]);
 
 /**
  * @param {HTMLElement} element
@@ -54,16 +61,24 @@ class App {
   #page;
   /** @type {Promise<ReturnType<typeof import('./panels/write.js').mountWrite>> | null} loaded when it is first shown */
   #write = null;
+  /** The focus that the address asks for, until the source that it belongs to is there. @type {import('./store.js').Focus | null} */
+  #wanted = null;
+  #given;
+  /** @type {string[]} */
+  #problems;
+  #address;
 
   /** @param {HTMLElement} element @param {Layout} page @param {Runtime} runtime */
   constructor(element, page, runtime) {
     this.#runtime = runtime;
     this.#page = page;
     const call = /** @type {import('./api.js').Call} */ ((...given) => runtime.call(...given));
-    this.#store = createModel(call, {
-      ...FIRST_LOOK,
-      style: { colormap: themedColormap('rocket', isDark()), scale: 'sqrt', pool: 'max' },
-    });
+    const { address, problems } = readAddress(START);
+    const { mod, wgsl, ...look } = address;
+    this.#store = createModel(call, { ...look, style: themed(address.style) });
+    if (address.input.kind !== 'sample') this.#wanted = focusOf(address);
+    this.#given = address;
+    this.#problems = problems;
     const api = createApi(call);
     this.boot = mountBoot(page.boot);
     this.#banner = mountBanner(page.banner);
@@ -86,6 +101,13 @@ class App {
     element.addEventListener('click', (event) => {
       if (event.target instanceof Element && event.target.closest('a[href="#write"]')) this.#input.show('write');
     });
+    this.#address = keepAddress(
+      START,
+      () => this.#current(),
+      (asked, unclear) => this.#follow(asked, unclear),
+    );
+    this.#store.on(KEPT, () => this.#address.changed());
+    page.share.append(shareButton(() => this.#shared()));
     watchTheme(() => this.#recolor());
     page.theme.addEventListener('click', () => {
       toggleTheme();
@@ -157,6 +179,8 @@ class App {
   async #firstVisit() {
     void this.python.openEditor();
     void this.#edit.openEditor();
+    this.#tellProblems(this.#problems);
+    if (this.#given.mod) this.#edit.follow(this.#given.mod);
     // A sentence from the last visit is computed without a click, as the weights are in the browser's cache.
     if (this.#input.pending && keptText(HAD_MODEL)) await this.#input.start();
   }
@@ -172,7 +196,51 @@ class App {
 
   /** @param {import('./types').SourceInfo} source */
   #open(source) {
-    openSource(this.#store, source);
+    const arrived = source.kind !== 'sample' || this.#store.state.input.kind === 'sample';
+    openSource(this.#store, source, (arrived && this.#wanted) || {});
+    if (arrived) this.#wanted = null;
+  }
+
+  // The address
+
+  /** @returns {import('./address.js').Address} */
+  #current() {
+    const { state } = this.#store;
+    return { ...state, mod: state.editText, wgsl: '' };
+  }
+
+  #shared() {
+    const { input, editText } = this.#store.state;
+    const link = this.#address.link;
+    const lacks = [
+      input.kind === 'text' && !/[#&]text=/u.test(link) && 'the sentence, which is too long',
+      editText && !/[#&]mod=/u.test(link) && 'the score_mod, which is too long',
+      input.kind === 'file' && 'the file, which never leaves your computer',
+      input.kind === 'write' && 'the text that was written',
+    ].filter(Boolean);
+    return { link, lacks: lacks.join(' and ') };
+  }
+
+  /** Shows what an address asks for. @param {import('./address.js').Address} address @param {string[]} problems */
+  #follow(address, problems) {
+    const { input, mod, style, over, reading, openAs, compare } = address;
+    this.#tellProblems(problems);
+    const { state } = this.#store;
+    this.#store.set({ over, reading, openAs, compare, style: themed(style) });
+    this.#edit.follow(mod);
+    if (JSON.stringify(input) === JSON.stringify(state.input)) {
+      if (state.source) this.#store.set(within(focusOf(address), state.source));
+    } else {
+      this.#wanted = focusOf(address);
+      this.#input.follow(input);
+    }
+  }
+
+  /** @param {string[]} problems fields of the address that have no meaning */
+  #tellProblems(problems) {
+    if (!problems.length) return;
+    const names = [...new Set(problems)].slice(0, 5).join(', ');
+    this.#banner.show('info', 'Parts of this address were not understood', `and are left out: ${names}.`);
   }
 
   /** Resolves with its title. @returns {Promise<string>} */
@@ -210,6 +278,11 @@ class App {
     const { style } = this.#store.state;
     this.#store.set({ style: { ...style, colormap: themedColormap(style.colormap, isDark()) } });
   }
+}
+
+/** A style in the colours of light or dark. @param {import('./types').Style} style */
+function themed(style) {
+  return { ...style, colormap: themedColormap(style.colormap, isDark()) };
 }
 
 /** Follows a link within the page without touching the address, where the sentence lies. @param {MouseEvent} event */

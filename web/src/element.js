@@ -191,7 +191,7 @@ export class PyAttnElement extends HTMLElement {
     this.#focus({ head: number(head) });
   }
 
-  /** Query and key under the cursor. @returns {[number, number]} */
+  /** Query and key of the chosen cell. @returns {[number, number]} */
   get selection() {
     const { query, key } = this.#view?.model.state ?? this.#wanted;
     return [query ?? number(this.getAttribute('query')), key ?? number(this.getAttribute('key'))];

@@ -14,6 +14,7 @@ export function layOut(element) {
     { class: 'button icon', type: 'button', 'aria-label': 'Light or dark', title: 'Light or dark' },
     icon(ICONS.sun),
   );
+  const share = h('span');
   const boot = h('div', { class: 'boot' });
   const banner = h('div', { class: 'banner' });
   const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
@@ -37,12 +38,12 @@ export function layOut(element) {
     h('div', { class: 'pair' }, panels.kernel, panels.decode),
     h('div', { class: 'single' }, panels.console),
   );
-  fill(element, h('div', { class: 'page' }, masthead(adapter, theme), hero(), main, foot()));
-  return { adapter, theme, boot, banner, input, write, view, ...panels };
+  fill(element, h('div', { class: 'page' }, masthead(adapter, share, theme), hero(), main, foot()));
+  return { adapter, share, theme, boot, banner, input, write, view, ...panels };
 }
 
-/** @param {HTMLElement} adapter @param {HTMLElement} theme */
-function masthead(adapter, theme) {
+/** @param {HTMLElement} adapter @param {HTMLElement} share @param {HTMLElement} theme */
+function masthead(adapter, share, theme) {
   const sections = ['Write', 'Overview', 'Focus', 'Edit', 'Kernel', 'Decode'];
   return h(
     'header',
@@ -55,7 +56,7 @@ function masthead(adapter, theme) {
       h('a', { href: '#console' }, 'Python'),
       h('a', { href: './bench.html' }, 'Bench'),
     ),
-    h('div', { class: 'end' }, adapter, theme),
+    h('div', { class: 'end' }, adapter, share, theme),
   );
 }
 

@@ -1,4 +1,4 @@
-/** The exact weights of a map's rows, cached so that moving the pointer along a row fetches them once. */
+/** The exact weights of a head's rows, cached so that moving the pointer along a row fetches them once. */
 
 import { latest } from './latest.js';
 
@@ -24,39 +24,57 @@ export function createRows(api, store) {
 function build(api, store) {
   /** @type {Map<string, import('./types').Row>} */
   const kept = new Map();
-  /** @type {Set<() => void>} */
-  let waiting = new Set();
-  const name = () => {
-    const { sourceNumber, edit, layer, head, query, style } = store.state;
+  /** @param {number} query */
+  const name = (query) => {
+    const { sourceNumber, edit, layer, head, style } = store.state;
     return `${sourceNumber}/${edit}/${layer}/${head}/${query}/${style.show}`;
   };
 
-  const load = latest(
-    async () => {
-      const { layer, head, query, style } = store.state;
-      const wanted = name();
-      if (!kept.has(wanted)) {
-        const row = await api.row(layer, head, query, style.show ?? 'weights');
-        kept.set(wanted, row);
-        const oldest = kept.keys().next().value;
-        if (kept.size > KEPT && oldest) kept.delete(oldest);
-      }
-      if (name() !== wanted) return;
-      const told = waiting;
-      waiting = new Set();
-      for (const tell of told) tell();
-    },
-    () => waiting.clear(),
-  );
+  /** @param {number} query */
+  const load = async (query) => {
+    const { layer, head, style } = store.state;
+    const wanted = name(query);
+    if (kept.has(wanted)) return;
+    kept.set(wanted, await api.row(layer, head, query, style.show ?? 'weights'));
+    const oldest = kept.keys().next().value;
+    if (kept.size > KEPT && oldest) kept.delete(oldest);
+  };
 
-  return {
-    /** The row under the cursor, if it is known already. */
-    peek: () => kept.get(name()),
-
-    /** Fetches the row under the cursor, then calls `tell`. @param {() => void} tell */
-    ask(tell) {
+  /** Fetches one row at a time, and tells those who wait for it. @param {() => number} current the row that is wanted now */
+  const lane = (current) => {
+    /** @type {Set<() => void>} */
+    let waiting = new Set();
+    const run = latest(
+      async () => {
+        const query = current();
+        const wanted = name(query);
+        await load(query);
+        if (name(current()) !== wanted) return;
+        const told = waiting;
+        waiting = new Set();
+        for (const tell of told) tell();
+      },
+      () => waiting.clear(),
+    );
+    return (/** @type {() => void} */ tell) => {
       waiting.add(tell);
-      load(undefined);
-    },
+      run(undefined);
+    };
+  };
+
+  const chosen = () => store.state.query;
+  const pointed = () => store.state.hover?.query ?? store.state.query;
+  return {
+    /** A row, by default the chosen cell's, if it is known already. @param {number} [query] */
+    peek: (query = chosen()) => kept.get(name(query)),
+
+    /** Fetches a row. @param {number} query */
+    fetch: load,
+
+    /** Fetches the chosen cell's row, then calls `tell`. */
+    ask: lane(chosen),
+
+    /** Fetches the row under the pointer, then calls `tell`. */
+    askHover: lane(pointed),
   };
 }

@@ -4,17 +4,37 @@
  * @typedef {import('./types').SourceInfo} SourceInfo
  * @typedef {object} State
  * @property {SourceInfo | null} source
+ * @property {import('./address.js').Input} input what the visitor asks for; the source follows it once it is computed
  * @property {number} sourceNumber counts the sources, so that an answer about an earlier one can be recognised
  * @property {number} layer
  * @property {number} head
- * @property {number} query row under the cursor
- * @property {number} key column under the cursor
+ * @property {number} query row of the chosen cell, which the panels, links and files speak about
+ * @property {number} key column of the chosen cell
+ * @property {Cell | null} hover the cell under the pointer, which only the readout beside the map follows
+ * @property {readonly Cell[]} pins cells that are kept, in the order in which they were pinned; they hold for all heads
+ * @property {import('./heatmap/view.js').View | null} view what is on screen of the large map, null for all of it
+ * @property {Over} over whose map is shown: the head's, a mean over heads, or the attention rollout up to the layer
+ * @property {Reading} reading how tokens are read
+ * @property {'map' | 'sentence' | 'lines'} openAs how the head in focus is drawn
+ * @property {Compare | null} compare what the head in focus is compared with
+ * @property {string} editText the score_mod and mask_mod that are applied, '' for none
+ * @property {readonly Fork[]} forks kernels that the visitor has edited
  * @property {number} painted number of the source whose overview was painted last
  * @property {number} edit counts what the visitor's score_mod has changed in the source
  * @property {import('./types').Style} style
  * @property {import('./runtime/client.js').Info | null} info
  * @property {string} variant of the kernel that is timed, or "all"
  * @property {import('./types').Measurement[]} timings of the layer in focus, one a variant
+ *
+ * @typedef {{ query: number, key: number }} Cell
+ * @typedef {'head' | 'layer' | 'all' | 'rollout'} Over
+ * @typedef {{ words: boolean, special: 'show' | 'hide' | 'renormalise' }} Reading whether word pieces are merged into
+ *   words, and what becomes of special tokens
+ * @typedef {{ with: 'head', layer: number, head: number } | { with: 'text', text: string } | { with: 'unedited' } |
+ *   { with: 'cache', dtype: string }} Compare
+ * @typedef {{ name: string, of: string, text: string }} Fork a kernel's WGSL, and the variant that it began as
+ *
+ * @typedef {Pick<State, 'layer' | 'head' | 'query' | 'key' | 'pins' | 'view'>} Focus what of a source is looked at
  *
  * @typedef {object} Store
  * @property {Readonly<State>} state
@@ -26,13 +46,23 @@
  */
 
 /** @type {State} */
-const BEGINNING = {
+export const BEGINNING = {
   source: null,
+  input: { kind: 'sample' },
   sourceNumber: 0,
   layer: 0,
   head: 0,
   query: 0,
   key: 0,
+  hover: null,
+  pins: [],
+  view: null,
+  over: 'head',
+  reading: { words: false, special: 'show' },
+  openAs: 'map',
+  compare: null,
+  editText: '',
+  forks: [],
   painted: 0,
   edit: 0,
   style: { colormap: 'rocket', scale: 'sqrt', pool: 'max' },
@@ -79,16 +109,47 @@ export function createModel(call, initial) {
  * @param {Store} store @param {SourceInfo} source @param {Partial<State>} [focus] where else it is to be
  */
 export function openSource(store, source, focus) {
-  const { layer, head, query, key, sourceNumber } = { ...store.state, ...focus };
+  const before = store.state;
+  // A text that grows is zoomed as before; another source is shown whole.
+  const grows = source.kind === 'written' && before.source?.kind === 'written';
+  const view = grows ? before.view : null;
   store.set({
     source,
-    sourceNumber: sourceNumber + 1,
-    layer: Math.min(layer, source.layers - 1),
-    head: Math.min(head, source.heads - 1),
-    query: Math.min(query, source.length - 1),
-    key: Math.min(key, source.length - 1),
+    sourceNumber: before.sourceNumber + 1,
+    ...within({ ...focusOf(before), view, ...focus }, source),
+    hover: null,
     timings: [],
   });
+}
+
+/** @param {Focus} state @returns {Focus} */
+export function focusOf({ layer, head, query, key, pins, view }) {
+  return { layer, head, query, key, pins, view };
+}
+
+/** The nearest focus that a source has. @param {Focus} focus @param {SourceInfo} source @returns {Focus} */
+export function within({ layer, head, query, key, pins, view }, { layers, heads, length }) {
+  const clamp = (/** @type {number} */ index, /** @type {number} */ count) => Math.min(Math.max(index, 0), count - 1);
+  return {
+    layer: clamp(layer, layers),
+    head: clamp(head, heads),
+    query: clamp(query, length),
+    key: clamp(key, length),
+    pins: pins.filter((one) => one.query < length && one.key < length),
+    view,
+  };
+}
+
+/**
+ * Pins a cell and chooses it; a cell that is pinned already is let go.
+ * @param {Store} store @param {Cell} cell @param {boolean} several whether the other pins stay
+ */
+export function pin(store, { query, key }, several) {
+  const { pins } = store.state;
+  const others = pins.filter((one) => one.query !== query || one.key !== key);
+  const isPinned = others.length < pins.length;
+  if (isPinned) store.set({ pins: others, query, key });
+  else store.set({ pins: [...(several ? others : []), { query, key }], query, key });
 }
 
 /**

@@ -69,6 +69,8 @@ export interface Style {
   colormap: string;
   scale: 'linear' | 'sqrt' | 'log';
   pool: 'max' | 'mean';
+  /** which weights the colours span: 0 to 1, or 0 to the map's largest */
+  range?: 'unit' | 'map';
 }
 
 export type Shown =

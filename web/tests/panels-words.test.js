@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import { fragmentOf, textOf } from "../src/panels/address.js";
 import { summary } from "../src/panels/console-output.js";
 import { describeAdapter, describeMeasurement, namesToRun, partCells, partShares, withTiming } from "../src/panels/measured.js";
 import { describeChip, describeProgress } from "../src/panels/status.js";
@@ -77,13 +76,13 @@ describe("timings", () => {
   });
   it("are explained", () => {
     expect(describeMeasurement(MEASURED, undefined, SOURCE, 2)).toBe(
-      "Layer 3: 12 heads, 1,200 × 1,200, head dim 32, float32. Medians of 5 runs with their quartiles; dispatch by GPU " +
+      "Layer 2: 12 heads, 1,200 × 1,200, head dim 32, float32. Medians of 5 runs with their quartiles; dispatch by GPU " +
         "timestamps, the rest by wall clock. Error: largest difference to float64 over 64 of 1,200 rows; plain numpy in " +
         "float32 has an error of 2.0e-7.",
     );
     const operation = { call: "pa.attention_backward", about: "gradients", label: "backward" };
     expect(describeMeasurement({ ...MEASURED, clock: "wall" }, operation, SOURCE, 0)).toContain(
-      "pa.attention_backward: gradients. Layer 1, the first 64 positions. Medians",
+      "pa.attention_backward: gradients. Layer 0, the first 64 positions. Medians",
     );
   });
   it("say what a software adapter's times are worth", () => {
@@ -98,7 +97,7 @@ describe("the comparison of caches", () => {
   /** Of a step what the text needs. @param {number | null} time @param {string} clock @returns {any} */
   const timed = (time, clock) => ({ time, clock });
   it("says which clock was used, and what the sample is", () => {
-    expect(describeComparison(timed(5, "gpu"), 0, null)).toContain("weights of head 1");
+    expect(describeComparison(timed(5, "gpu"), 0, null)).toContain("weights of head 0");
     expect(describeComparison(timed(5, "wall"), 0, { ...SOURCE, kind: "sample" })).toMatch(/wall clock\. The sample was stored as float16/u);
     expect(describeComparison(timed(null, "none"), 0, null)).toContain("no time worth showing");
   });
@@ -118,13 +117,6 @@ describe("the state of the page", () => {
 });
 
 describe("texts that are kept", () => {
-  it("go into the address and come back", () => {
-    const text = "שלום # 100 %\n🙂";
-    expect(textOf(fragmentOf(text))).toBe(text);
-    expect(fragmentOf("")).toBe("");
-    expect(fragmentOf("x".repeat(2001))).toBe("");
-    for (const fragment of ["", "#kernel", "#text=%E0%A4"]) expect(textOf(fragment)).toBe("");
-  });
   it("of the console are echoed by their first line of code", () => {
     expect(summary("# about\n\nx = 1\ny = 2\n")).toBe(">>> x = 1  …");
     expect(summary("1 + 1")).toBe(">>> 1 + 1");

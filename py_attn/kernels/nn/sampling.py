@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from py_attn.arguments import check_int, check_positive, check_real
 from py_attn.gpu.kernel import Arg, Kernel, Plan, launch
@@ -41,6 +41,34 @@ _CHOOSE_TOKEN = Kernel(
         end_tokens_high="vec4<u32>",
     ),
 )
+
+
+class Sampling(NamedTuple):
+    """How the next token is chosen; see :func:`choose_token`."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+
+def check_sampling(temperature: object, top_k: object, top_p: object) -> Sampling:
+    """The options as they were given, checked.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the argument, what was given and what was expected.
+    """
+    heat = check_real("temperature", temperature)
+    if heat < 0:
+        raise ValueError(f"temperature: expected a number >= 0, got {heat:g}")
+    kept = None if top_k is None else check_int("top_k", top_k)
+    if kept is not None and kept < 1:
+        raise ValueError(f"top_k: expected a number >= 1 or None, got {kept}")
+    share = None if top_p is None else check_real("top_p", top_p)
+    if share is not None and not 0 < share <= 1:
+        raise ValueError(f"top_p: expected a number above 0 and up to 1, or None, got {share:g}")
+    return Sampling(heat, kept, share)
 
 
 def choose_token(
@@ -119,7 +147,7 @@ def choose_token(
 
     def make() -> Planned:
         vocabulary = _check_tensors(tensors)
-        params, constants = _sampling(temperature, top_k, top_p, vocabulary)
+        params, constants = _sampled(check_sampling(temperature, top_k, top_p), vocabulary)
         params |= {"advance": check_positive("advance", advance), **_end_tokens(end_tokens, vocabulary)}
         return Planned(logits_row.device, _plan(tensors, params, constants, invocations), tensors)
 
@@ -145,24 +173,18 @@ def _check_tensors(given: dict[str, Tensor]) -> int:
     return vocabulary
 
 
-def _sampling(
-    temperature: object, top_k: object, top_p: object, vocabulary: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _sampled(sampling: Sampling, vocabulary: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Params and constants of what is asked for; what would change nothing is left out."""
-    degrees = check_real("temperature", temperature)
-    if degrees < 0:
-        raise ValueError(f"temperature: expected a number >= 0, got {degrees:g}")
-    kept = vocabulary if top_k is None else check_positive("top_k", top_k)
-    share = 1.0 if top_p is None else check_real("top_p", top_p)
-    if not 0 < share <= 1:
-        raise ValueError(f"top_p: expected a number > 0 and <= 1, got {share:g}")
+    heat = sampling.temperature
+    kept = vocabulary if sampling.top_k is None else min(sampling.top_k, vocabulary)
+    share = 1.0 if sampling.top_p is None else sampling.top_p
     params = {
-        "top_k": min(kept, vocabulary),
+        "top_k": kept,
         "top_p": share,
-        "inverse_temperature": min(1 / degrees, _LARGEST_INVERSE) if degrees else 0.0,
+        "inverse_temperature": min(1 / heat, _LARGEST_INVERSE) if heat else 0.0,
     }
     constants = {
-        "SAMPLED": degrees > 0,
+        "SAMPLED": heat > 0,
         "HAS_TOP_K": kept < vocabulary,
         "HAS_TOP_P": share < 1,
     }

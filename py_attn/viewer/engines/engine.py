@@ -25,16 +25,21 @@ class Style:
     its row's output with respect to it, divided by that squared length. These are the keys' shares of the
     output: a row's sum is 1, and a key whose value points against the output counts below zero. (Values
     matter beside weights: Kobayashi et al., arXiv 2004.10102.)
+
+    ``range`` is "unit" for colours that span 0 to 1, or "map" for 0 to the largest weight.
     """
 
     show: Show = "weights"
     colormap: str = "rocket"
     scale: Literal["linear", "sqrt", "log"] = "sqrt"
     pool: Literal["max", "mean"] = "max"
+    range: Literal["unit", "map"] = "unit"
 
     def __post_init__(self) -> None:
         if self.show not in ("weights", "gradient"):
             raise ValueError(f"show: expected weights or gradient, got {self.show!r}")
+        if self.range not in ("unit", "map"):
+            raise ValueError(f"range: expected unit or map, got {self.range!r}")
 
 
 class Window(NamedTuple):

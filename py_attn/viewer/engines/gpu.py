@@ -78,8 +78,8 @@ class GPUEngine(Engine):
     ) -> Array:
         """Probabilities, or what else ``style.show`` selects, float32 [heads, rows, columns], pooled."""
         style = style or Style()
-        if style.show == "weights" and self._is_only_row(layer, masking, window):
-            return await self._read(*self._row(layer, masking, window), style)
+        if style.show == "weights":
+            return await self._read(*self._needed(layer, masking, window), style)
         uploaded = self.upload(layer, masking)
         more: dict[str, Any] = {}
         if style.show == "gradient":
@@ -88,12 +88,15 @@ class GPUEngine(Engine):
 
     async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
         colors = {"colormap": style.colormap, "color_scale": style.scale}
-        if self._is_only_row(layer, masking, window):
-            uploaded, window = self._row(layer, masking, window)
-        else:
-            uploaded = self.upload(layer, masking)
+        uploaded, window = self._needed(layer, masking, window)
         words = await self._read(uploaded, window, style, **colors)
         return np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
+
+    def _needed(self, layer: Layer, masking: Masking, window: Window) -> tuple[Uploaded, Window]:
+        """What a window is read from, and its place there: the layer, or a row of it alone."""
+        if self._is_only_row(layer, masking, window):
+            return self._row(layer, masking, window)
+        return self.upload(layer, masking), window
 
     def _is_only_row(self, layer: Layer, masking: Masking, window: Window) -> bool:
         """Whether a single row is asked for, of a causal layer whose LSE nobody has computed yet."""

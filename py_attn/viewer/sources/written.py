@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from py_attn.models.cache_options import is_held
 from py_attn.viewer.sources.source import Layer, Masking, Source
 
 #: Characters of the text that become the source's title.
@@ -71,5 +72,5 @@ def _masking(model: Any, length: int) -> Masking:
     if not options.sink_tokens:
         return Masking(causal=True, window=(newest - 1, None))
     query, key = np.arange(length)[:, None], np.arange(length)[None, :]
-    seen = (key < options.sink_tokens) | (key > query - newest)
+    seen = is_held(query, key, options.context, options.sink_tokens)
     return Masking(causal=True, bias=seen[None, None])

@@ -1,6 +1,6 @@
 /** A widget model's traits as the state of a view, both ways. */
 
-import { createModel, openSource } from '../store.js';
+import { createModel, focusOf, openSource, within } from '../store.js';
 import { themedColormap } from '../theme.js';
 
 /**
@@ -101,7 +101,7 @@ class TraitSync {
   #focus() {
     const { source } = this.model.state;
     const focus = focusFrom(this.#traits);
-    this.model.set(source ? within(focus, source) : focus);
+    this.model.set(source ? within({ ...focusOf(this.model.state), ...focus }, source) : focus);
   }
 
   #color() {
@@ -160,10 +160,4 @@ function traitsFrom({ layer, head, query, key, style, variant }, isDark) {
     variant: variant === 'all' ? 'auto' : variant,
     coloring: { colormap: automatic ? 'auto' : colormap, scale, pool },
   };
-}
-
-/** The nearest focus that a source has. @param {Focus} focus @param {import('../types').SourceInfo} source */
-function within({ layer, head, query, key }, { layers, heads, length }) {
-  const clamp = (/** @type {number} */ index, /** @type {number} */ count) => Math.min(Math.max(index, 0), count - 1);
-  return { layer: clamp(layer, layers), head: clamp(head, heads), query: clamp(query, length), key: clamp(key, length) };
 }

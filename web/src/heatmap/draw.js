@@ -16,7 +16,9 @@ import { axisLabels, FONT, shorten } from './labels.js';
  * @property {import('./view.js').View} view
  * @property {string[]} tokens
  * @property {Picture | null} picture the cells that were coloured last
- * @property {number} row @property {number} column of the cursor
+ * @property {number} row @property {number} column of the chosen cell
+ * @property {import('./map.js').Cell | null} [hover] the cell under the pointer
+ * @property {import('./map.js').Cell[]} [pins]
  * @property {Theme} theme
  * @property {string} [background] none on screen, where the panel behind it is seen
  *
@@ -30,6 +32,7 @@ import { axisLabels, FONT, shorten } from './labels.js';
  */
 
 const GRID_FROM = 14; // CSS pixels: smaller cells are drawn without a grid
+const BESIDE_BELOW = 8; // CSS pixels: of smaller cells the outline is drawn outside
 
 /** @param {Pen} context @param {Scene} scene */
 export function draw(context, scene) {
@@ -46,7 +49,7 @@ export function draw(context, scene) {
   context.rect(left, top, side, side);
   context.clip();
   drawPicture(context, scene);
-  if (scene.tokens.length) drawCursor(context, scene);
+  if (scene.tokens.length) drawCells(context, scene);
   context.restore();
   context.strokeStyle = theme.line;
   context.lineWidth = 1;
@@ -87,34 +90,47 @@ function drawGrid(context, { left, top, side, view, theme }) {
   context.stroke();
 }
 
-/** @param {Pen} context @param {Scene} scene */
-function drawCursor(context, { left, top, side, view, row, column, theme }) {
+/** Pinned cells, the chosen one with its row and column, and the cell under the pointer. @param {Pen} context @param {Scene} scene */
+function drawCells(context, scene) {
+  const { left, top, side, view, row, column, hover, pins = [], theme } = scene;
   const cell = side / view.span;
   const x = left + (column - view.x) * cell;
   const y = top + (row - view.y) * cell;
+  // Beside small cells, so that the weights of the row and the column stay visible.
+  const gap = cell < BESIDE_BELOW ? 1.5 : 0;
   context.strokeStyle = theme.accent;
   context.lineWidth = 1.25;
-  context.strokeRect(left - 2, y, side + 4, Math.max(cell, 1));
-  context.strokeRect(x, top - 2, Math.max(cell, 1), side + 4);
+  context.strokeRect(left - 2, y - gap, side + 4, cell + 2 * gap);
+  context.strokeRect(x - gap, top - 2, cell + 2 * gap, side + 4);
+  for (const one of pins) outline(context, scene, one, theme.ink, 2);
+  outline(context, scene, { row, column }, theme.accent, 2.25);
+  if (hover) outline(context, scene, hover, theme.accent, 1.25);
+}
+
+/** @param {Pen} context @param {Scene} scene @param {import('./map.js').Cell} at @param {string} color @param {number} width */
+function outline(context, { left, top, side, view, theme }, { row, column }, color, width) {
+  const cell = side / view.span;
+  const gap = cell < BESIDE_BELOW ? 1.5 : 0;
+  const [x, y, size] = [left + (column - view.x) * cell - gap, top + (row - view.y) * cell - gap, cell + 2 * gap];
   context.strokeStyle = theme.surface;
-  context.lineWidth = 4;
-  context.strokeRect(x, y, cell, cell);
-  context.strokeStyle = theme.accent;
-  context.lineWidth = 2.25;
-  context.strokeRect(x, y, cell, cell);
+  context.lineWidth = width + 1.75;
+  context.strokeRect(x, y, size, size);
+  context.strokeStyle = color;
+  context.lineWidth = width;
+  context.strokeRect(x, y, size, size);
 }
 
 /** @param {Pen} context @param {Scene} scene */
-function drawRowLabels(context, { left, top, side, view, tokens, theme, row }) {
+function drawRowLabels(context, { left, top, side, view, tokens, theme, row, hover }) {
   context.textAlign = 'right';
-  const labels = axisLabels({ first: view.y, span: view.span, count: tokens.length, side, chosen: row });
+  const labels = axisLabels({ first: view.y, span: view.span, count: tokens.length, side, chosen: hover?.row ?? row });
   drawLabels(context, tokens, theme, labels, (at) => [left - 8, top + at, 0]);
 }
 
 /** @param {Pen} context @param {Scene} scene */
-function drawColumnLabels(context, { left, top, side, view, tokens, theme, column }) {
+function drawColumnLabels(context, { left, top, side, view, tokens, theme, column, hover }) {
   context.textAlign = 'left';
-  const labels = axisLabels({ first: view.x, span: view.span, count: tokens.length, side, chosen: column });
+  const labels = axisLabels({ first: view.x, span: view.span, count: tokens.length, side, chosen: hover?.column ?? column });
   drawLabels(context, tokens, theme, labels, (at) => [left + at, top - 8, -Math.PI / 2]);
 }
 

@@ -1,6 +1,6 @@
 /** Keyboard, wheel and pointers over a heat map. */
 
-import { isZoomed, moveCursor, place, revealCursor, setView, zoomBy } from './map.js';
+import { hoverOver, isZoomed, moveCursor, place, revealCursor, setView, zoomBy } from './map.js';
 import { cellAt, drag, fit, pan, pinch } from './view.js';
 
 /** @typedef {import('./map.js').HeatMap} HeatMap */
@@ -13,6 +13,8 @@ const KEY_STEPS = /** @type {Record<string, [number, number]>} */ ({
   PageUp: [-10, 0],
   PageDown: [10, 0],
 });
+/** How far a pointer may move between pressing and releasing to be a click, in CSS pixels. */
+const CLICK = 5;
 
 /** @param {HeatMap} map */
 export function listenToGestures(map) {
@@ -40,6 +42,8 @@ function onKey(map, event) {
   else if (event.key === '+' || event.key === '=') zoomBy(map, 1.5);
   else if (event.key === '-') zoomBy(map, 1 / 1.5);
   else if (event.key === '0') setView(map, fit(length));
+  else if (event.key === 'Enter' || event.key === ' ') map.listeners.onPin({ row: map.row, column: map.column }, true);
+  else if (event.key === 'Escape' && map.pins.length) map.listeners.onRelease();
   else return false;
   return true;
 }
@@ -60,16 +64,31 @@ function listenToPointers(map) {
   const { canvas } = map;
   /** @type {Map<number, import('./view.js').Point>} by id, those that are pressed */
   const pressed = new Map();
+  /** Where a press began that may become a click. @type {{ id: number, x: number, y: number } | null} */
+  let click = null;
   canvas.addEventListener('pointerdown', (event) => {
     if (event.button !== 0) return;
+    click = pressed.size ? null : { id: event.pointerId, x: event.clientX, y: event.clientY };
     pressed.set(event.pointerId, place(map, event));
     canvas.setPointerCapture(event.pointerId);
     pointAt(map, event);
   });
-  canvas.addEventListener('pointermove', (event) => onMove(map, pressed, event));
-  for (const type of ['pointerup', 'pointercancel']) {
-    canvas.addEventListener(type, (event) => pressed.delete(/** @type {PointerEvent} */ (event).pointerId));
-  }
+  canvas.addEventListener('pointermove', (event) => {
+    if (click && Math.hypot(event.clientX - click.x, event.clientY - click.y) > CLICK) click = null;
+    onMove(map, pressed, event);
+  });
+  canvas.addEventListener('pointerup', (event) => {
+    pressed.delete(event.pointerId);
+    if (click?.id === event.pointerId) pinAt(map, event);
+    click = null;
+    if (event.pointerType !== 'mouse') hoverOver(map, null);
+  });
+  canvas.addEventListener('pointercancel', (event) => {
+    pressed.delete(event.pointerId);
+    click = null;
+    hoverOver(map, null);
+  });
+  canvas.addEventListener('pointerleave', () => hoverOver(map, null));
 }
 
 /** @param {HeatMap} map @param {Map<number, import('./view.js').Point>} pressed @param {PointerEvent} event */
@@ -85,8 +104,14 @@ function onMove(map, pressed, event) {
   return undefined;
 }
 
-/** Moves the cursor to the cell under a pointer. @param {HeatMap} map @param {PointerEvent} event */
+/** @param {HeatMap} map @param {PointerEvent} event */
 function pointAt(map, event) {
+  hoverOver(map, cellAt(map.view, place(map, event)));
+}
+
+/** @param {HeatMap} map @param {PointerEvent} event */
+function pinAt(map, event) {
   const cell = cellAt(map.view, place(map, event));
-  if (cell) moveCursor(map, cell.row, cell.column);
+  const exists = cell && cell.row < map.tokens.length && cell.column < map.tokens.length;
+  if (exists) map.listeners.onPin(cell, event.shiftKey || event.ctrlKey || event.metaKey);
 }

@@ -1,8 +1,8 @@
-/** A square map with a cursor, for the mouse, fingers and the keyboard, that can be zoomed and panned. */
+/** A square map of which a cell is chosen and cells are pinned, for the mouse, fingers and the keyboard, that can be zoomed and panned. */
 
 import { context2d, h } from '../dom.js';
 import { listenToGestures } from './gestures.js';
-import { createMap, growTokens, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
+import { createMap, growTokens, isZoomed, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
 import { clamp, fit } from './view.js';
 
 /**
@@ -38,20 +38,34 @@ export function mountHeatmap(element, listeners) {
       redraw(map);
     },
 
-    /** Moves the cursor without telling the listeners. @param {number} row @param {number} column */
-    setCursor(row, column) {
+    /** Chooses a cell without telling the listeners. @param {number} row @param {number} column */
+    setChosen(row, column) {
       if (row === map.row && column === map.column) return;
       Object.assign(map, { row, column });
       revealCursor(map);
       redraw(map);
     },
 
+    /** @param {import('./map.js').Cell[]} pins */
+    setPins(pins) {
+      map.pins = pins;
+      redraw(map);
+    },
+
+    /** What is on screen, null for the whole map. */
+    get view() {
+      return isZoomed(map) ? map.view : null;
+    },
+
+    /** Shows a part of the map, or with null all of it. @param {import('./view.js').View | null} view */
+    show: (view) => setView(map, clamp(view ?? fit(map.tokens.length), map.tokens.length)),
+
     /** The cells on screen, and how many pixels there are for them. */
     visible: () => onScreen(map),
     scene: () => sceneOf(map),
     /** @param {number} factor */
     zoomBy: (factor) => zoomBy(map, factor),
-    fit: () => setView(map, clamp(fit(map.tokens.length), map.tokens.length)),
+    fit: () => setView(map, fit(map.tokens.length)),
 
     /** Draws again in the colours that apply now. */
     recolor() {

@@ -22,7 +22,7 @@ export function labelRoom(tokens, measure) {
  * The labels of an axis: every n-th token where cells are small, without those that the chosen one would cover.
  * @param {{ first: number, span: number, count: number, side: number, chosen: number }} axis the first cell in view
  *   and how many fit (both may be fractions), the number of tokens, the length of the axis in CSS pixels, and the
- *   token under the cursor
+ *   token to emphasise
  * @returns {{ index: number, at: number, chosen: boolean }[]} `at` is the centre of the token's cell; the chosen
  *   label comes last, so that it is drawn above the others
  */

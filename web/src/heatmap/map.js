@@ -8,8 +8,14 @@ import { centreOf, clamp, fit, reveal, visible, zoom } from './view.js';
 
 /**
  * @typedef {object} Listeners
- * @property {(row: number, column: number) => void} onCursor
+ * @property {(row: number, column: number) => void} onChoose the keyboard has moved to another cell
+ * @property {(cell: Cell | null) => void} onHover the pointer is over another cell, or over none
+ * @property {(cell: Cell, several: boolean) => void} onPin a cell was clicked, tapped, or chosen with Enter;
+ *   `several`: beside those that are pinned already
+ * @property {() => void} onRelease no cell is to be pinned any more
  * @property {() => void} onView another part of the map is visible now, or it has another size
+ *
+ * @typedef {{ row: number, column: number }} Cell
  *
  * @typedef {object} HeatMap
  * @property {HTMLElement} element that the canvas fills
@@ -19,7 +25,9 @@ import { centreOf, clamp, fit, reveal, visible, zoom } from './view.js';
  * @property {string[]} tokens
  * @property {import('./view.js').View} view
  * @property {import('./draw.js').Picture | null} picture the cells that were coloured last
- * @property {number} row @property {number} column of the cursor
+ * @property {number} row @property {number} column of the chosen cell
+ * @property {Cell | null} hover the cell under the pointer
+ * @property {Cell[]} pins
  * @property {number} width of the canvas in CSS pixels, 0 before it is laid out
  * @property {number} room for labels beside and above the plot, in CSS pixels
  * @property {import('./draw.js').Theme | null} theme null when it has to be read again
@@ -38,6 +46,8 @@ export function createMap(element, canvas, context, listeners) {
     picture: null,
     row: 0,
     column: 0,
+    hover: null,
+    pins: [],
     width: 0,
     room: 40,
     theme: null,
@@ -53,15 +63,19 @@ function sideOf({ width, room }) {
 /** @param {HeatMap} map @returns {import('./draw.js').Scene} */
 export function sceneOf(map) {
   map.theme ??= readTheme(map.element);
-  const { width, room, view, tokens, picture, row, column, theme } = map;
-  return { width, left: room, top: room, side: sideOf(map), view, tokens, picture, row, column, theme };
+  const { width, room, view, tokens, picture, row, column, hover, pins, theme } = map;
+  return { width, left: room, top: room, side: sideOf(map), view, tokens, picture, row, column, hover, pins, theme };
 }
 
 /** Draws in the next frame. @param {HeatMap} map */
 export function redraw(map) {
   map.frame ||= requestAnimationFrame(() => {
     map.frame = 0;
-    if (map.width) draw(map.context, sceneOf(map));
+    if (!map.width) return;
+    const scene = sceneOf(map);
+    draw(map.context, scene);
+    // Where the plot lies on the canvas in CSS pixels, and how many cells fit across: for tests and for what a page lays over it.
+    map.canvas.dataset.plot = [scene.left, scene.top, scene.side, scene.view.span].join(' ');
   });
 }
 
@@ -86,6 +100,7 @@ export function setTokens(map, tokens) {
   Object.assign(map, { tokens, room: labelRoom(tokens, (text) => textWidth(text, FONT)), picture: null, view: fit(tokens.length) });
   map.row = Math.min(map.row, last);
   map.column = Math.min(map.column, last);
+  map.hover = null;
   allowScrolling(map);
   redraw(map);
 }
@@ -121,7 +136,7 @@ function allowScrolling(map) {
   map.canvas.style.touchAction = isZoomed(map) ? 'none' : 'pan-y';
 }
 
-/** Moves the cursor to a cell, or to the nearest one that exists. @param {HeatMap} map @param {number} row @param {number} column */
+/** Chooses a cell, or the nearest one that exists. @param {HeatMap} map @param {number} row @param {number} column */
 export function moveCursor(map, row, column) {
   if (!map.tokens.length) return;
   const last = map.tokens.length - 1;
@@ -129,15 +144,24 @@ export function moveCursor(map, row, column) {
   if (to.row === map.row && to.column === map.column) return;
   Object.assign(map, to);
   redraw(map);
-  map.listeners.onCursor(to.row, to.column);
+  map.listeners.onChoose(to.row, to.column);
 }
 
-/** Brings the cursor into view. @param {HeatMap} map */
+/** The pointer is over a cell, or over none. @param {HeatMap} map @param {Cell | null} cell */
+export function hoverOver(map, cell) {
+  const to = cell && cell.row < map.tokens.length && cell.column < map.tokens.length ? cell : null;
+  if (to?.row === map.hover?.row && to?.column === map.hover?.column) return;
+  map.hover = to;
+  redraw(map);
+  map.listeners.onHover(to);
+}
+
+/** Brings the chosen cell into view. @param {HeatMap} map */
 export function revealCursor(map) {
   setView(map, reveal(map.view, map.row, map.column, map.tokens.length));
 }
 
-/** @param {HeatMap} map @param {number} factor @param {import('./view.js').Point} [at] by default the cursor, where it is in view */
+/** @param {HeatMap} map @param {number} factor @param {import('./view.js').Point} [at] by default the chosen cell, where it is in view */
 export function zoomBy(map, factor, at = centreOf(map.view, map.row, map.column)) {
   setView(map, zoom(map.view, factor, at, map.tokens.length));
 }

@@ -128,7 +128,7 @@ function show(panel, step) {
   const { element, store, view, visited, caches } = panel;
   const { source, layer, head } = store.state;
   if (!source) return;
-  showStep(view, step, source.tokens, `layer ${layer + 1}, head ${head + 1}`);
+  showStep(view, step, source.tokens, `layer ${layer}, head ${head}`);
   void visited.add(step);
   panel.step = step;
   if (!panel.playing) caches.follow(step.position, step.capacity);

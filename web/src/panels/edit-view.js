@@ -54,8 +54,8 @@ function smallMap(what) {
     element: h('figure', null, canvas, h('figcaption', { class: 'muted small' }, what, of)),
     /** @param {number} layer @param {number} head */
     name(layer, head) {
-      of.textContent = ` · layer ${layer + 1}, head ${head + 1}`;
-      canvas.setAttribute('aria-label', `${what}: the map of layer ${layer + 1}, head ${head + 1}`);
+      of.textContent = ` · layer ${layer}, head ${head}`;
+      canvas.setAttribute('aria-label', `${what}: the map of layer ${layer}, head ${head}`);
     },
   };
 }

@@ -13,12 +13,15 @@ const SLOW_MS = 1000; // of applying, before Stop is offered
 const SIDE = 320; // cells of the small maps at most
 const NONE = PRESETS[0].source;
 const UNFINISHED_TEXT = 'py-attn.edit';
+const APPLIED_TEXTS = 'py-attn.applied';
+const MAX_APPLIED = 20; // texts that are remembered
 
 const UNCHANGED = 'Nothing is changed. Take a preset, or write a score_mod, a mask_mod, or both.';
 const UNDEFINED = 'The text defines neither score_mod nor mask_mod, so nothing is changed.';
 const SLOW = 'The text is still being applied. Stop ends it by starting Python anew; your text is kept.';
 const STOPPED = 'Not applied: Python was stopped before the text had finished.';
 const LEFT = 'Not applied: the text had not finished when the page was left.';
+const LINKED = 'Not applied: this text came with the address of the page. Read it before you apply it.';
 const BY_HAND = 'It is not applied again by itself: change it, then press Apply or Ctrl+Enter.';
 
 /**
@@ -84,7 +87,25 @@ export function mountEdit(element, api, store, stop) {
     for (const each of [view.before, view.after]) each.name(layer, head);
     if (source && !source.growing) paintBoth(null);
   });
-  return { openEditor: () => openEditor(edit) };
+  return {
+    openEditor: () => openEditor(edit),
+    /** Goes where an address leads. @param {string} text '' for no change of the scores */
+    follow: (text) => follow(edit, text),
+  };
+}
+
+/**
+ * A text that the visitor has applied in this tab is applied again; one that came with a link is only shown, because it
+ * is a program.
+ * @param {Edit} edit @param {string} text
+ */
+function follow(edit, text) {
+  if (text === edit.store.state.editText) return;
+  if (!text || wasApplied(text)) return use(edit, text || NONE);
+  edit.text = text;
+  edit.editor?.set(text);
+  pressPreset(edit);
+  hold(edit, LINKED);
 }
 
 // What the visitor does
@@ -144,6 +165,7 @@ async function apply(edit, text) {
   }
   edit.answer = found;
   edit.applied = wanted;
+  rememberApplied(wanted);
   edit.editor?.markLine(null);
   showWgsl(edit);
   // The map beside the text comes first, then the others.
@@ -151,7 +173,7 @@ async function apply(edit, text) {
   const unchanged = wanted ? UNDEFINED : UNCHANGED;
   say(edit, found.edited.length ? `${found.edited.join(' and ')} ${outcome(found, performance.now() - began)}` : unchanged);
   const { source, edit: count } = store.state;
-  if (source) store.set({ source: { ...source, edited: found.edited }, edit: count + 1 });
+  if (source) store.set({ source: { ...source, edited: found.edited }, edit: count + 1, editText: wanted });
 }
 
 /**
@@ -245,6 +267,22 @@ async function paint({ api, store }, target, edited) {
   const part = { layer, head, rows: everything, columns: everything, size: [SIDE, SIDE], edited };
   const picture = await api.window(part, { ...style, show: 'weights' });
   if (store.state.sourceNumber === sourceNumber) putPixels(target.canvas, picture.rgba, picture.width, picture.height);
+}
+
+/** Whether the visitor has applied a text in this tab. @param {string} text */
+function wasApplied(text) {
+  return appliedTexts().includes(text);
+}
+
+/** @returns {string[]} */
+function appliedTexts() {
+  return JSON.parse(keptText(APPLIED_TEXTS, 'sessionStorage') || '[]');
+}
+
+/** @param {string} text */
+function rememberApplied(text) {
+  if (!text || wasApplied(text)) return;
+  keepText(APPLIED_TEXTS, JSON.stringify([...appliedTexts(), text].slice(-MAX_APPLIED)), 'sessionStorage');
 }
 
 /** Beyond a reload, a text that has not finished. @param {string} text '' where there is none */

@@ -43,6 +43,7 @@ export function buildFocus(style, actions) {
   const subtitle = h('p', null, ' ');
   const box = h('div', { class: 'heatmap-box' });
   const inspector = h('p', { class: 'inspector' }, ' ');
+  const pins = h('div');
   const meaning = h('p', { class: 'muted small' }, MEANING.weights);
   const sampling = h('p', { class: 'muted small', hidden: true });
   const { what, scale, pooling, colors } = choices(style, actions);
@@ -50,13 +51,14 @@ export function buildFocus(style, actions) {
   const parts = [
     h('header', null, h('div', null, title, subtitle), toolbar(actions)),
     h('div', { class: 'focus-what' }, what, meaning),
-    box,
     inspector,
+    pins,
+    box,
     h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
     sampling,
     usage(),
   ];
-  return { parts, title, subtitle, what, meaning, box, inspector, legend, strip, ticks, scale, pooling, sampling };
+  return { parts, title, subtitle, what, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */
@@ -81,7 +83,7 @@ function choices(style, { setStyle, setColormap }) {
   const what = segmented('What the map shows', SHOWS, style.show ?? 'weights', set('show'));
   const scale = segmented('Colour scale', SCALES, style.scale, set('scale'));
   const pooling = segmented('How weights that share a pixel are combined', POOLS, style.pool, set('pool'));
-  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), '', setColormap);
+  const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), style.colormap.replace(/_r$/u, ''), setColormap);
   colors.className = 'input compact';
   return { what, scale, pooling, colors };
 }
@@ -96,7 +98,7 @@ function usage() {
   return h(
     'p',
     { class: 'muted small' },
-    'Rows are queries, columns are keys. Arrow keys move the cursor. Once the map is clicked, ',
+    'Rows are queries, columns are keys. Arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is clicked, ',
     h('kbd', null, '+'),
     ' ',
     h('kbd', null, '−'),

@@ -1,13 +1,15 @@
-/** One map, large: zoomed and panned, with the exact weight under the cursor. */
+/** One map, large: zoomed and panned, with the exact weight of the chosen cell, or of the one under the pointer. */
 
 import { choose, fill, h, putPixels } from '../dom.js';
-import { formatWeight, shortError } from '../format.js';
+import { formatToken, formatWeight, shortError } from '../format.js';
 import { download, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
 import { createRows } from '../rows.js';
+import { pin } from '../store.js';
 import { tokenMark } from './elements.js';
 import { buildFocus } from './focus-view.js';
+import { mountPins } from './pins.js';
 import { describeRows, MEANING } from './wording.js';
 
 /**
@@ -22,7 +24,7 @@ import { describeRows, MEANING } from './wording.js';
  * @property {ReturnType<typeof mountHeatmap>} map
  * @property {string} kind of the source that is shown
  * @property {() => void} request asks for what is on screen of the map
- * @property {() => void} inspect shows the weight under the cursor
+ * @property {() => void} inspect shows the weight of the cell under the pointer, or of the chosen one
  */
 
 const TYPES = { png: 'image/png', svg: 'image/svg+xml', json: 'application/json' };
@@ -42,9 +44,17 @@ export function mountFocus(element, api, store) {
     setColormap: (name) => setStyle(store, { colormap: store.state.style.colormap.endsWith('_r') ? `${name}_r` : name }),
   });
   fill(element, ...view.parts);
+  const pins = mountPins(api, store);
+  fill(view.pins, pins.element);
   const map = mountHeatmap(view.box, {
-    onCursor: (query, key) => store.set({ query, key }),
-    onView: () => panel.request(),
+    onChoose: (query, key) => store.set({ query, key, hover: null }),
+    onHover: (cell) => store.set({ hover: cell && { query: cell.row, key: cell.column } }),
+    onPin: ({ row, column }, several) => pin(store, { query: row, key: column }, several || pins.several),
+    onRelease: () => store.set({ pins: [] }),
+    onView: () => {
+      store.set({ view: map.view });
+      panel.request();
+    },
   });
   const load = latest(
     (/** @type {State} */ state) => loadWindow(panel, state),
@@ -76,24 +86,27 @@ function setStyle(store, patch) {
 /** @param {Panel} panel */
 function listen(panel) {
   const { store, view, map } = panel;
-  store.on(['sourceNumber'], ({ source, query, key }) => {
+  store.on(['sourceNumber'], ({ source, query, key, view: zoomed }) => {
     if (!source) return;
     view.what.hidden = source.kind === 'weights'; // which alone have no gradient
     // A text that has grown keeps its picture until the next one is there.
     if (source.kind === 'written' && panel.kind === 'written') map.growTokens(source.tokens);
     else map.setTokens(source.tokens);
     panel.kind = source.kind;
-    map.setCursor(query, key);
+    map.setChosen(query, key);
+    map.show(zoomed);
     drawLegend(panel);
   });
   store.on(['sourceNumber', 'edit', 'layer', 'head'], ({ layer, head }) => {
-    view.title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
+    view.title.textContent = `Layer ${layer}, head ${head}`;
     describe(panel);
     panel.request();
     panel.inspect();
   });
   store.on(['style'], ({ style }) => {
     choose(view.scale, style.scale);
+    choose(view.pooling, style.pool);
+    view.colors.value = style.colormap.replace(/_r$/u, '');
     choose(view.what, style.show ?? 'weights');
     view.meaning.textContent = MEANING[style.show ?? 'weights'];
     describe(panel);
@@ -103,9 +116,12 @@ function listen(panel) {
     map.recolor();
   });
   store.on(['query', 'key'], ({ query, key }) => {
-    map.setCursor(query, key);
+    map.setChosen(query, key);
     panel.inspect();
   });
+  store.on(['hover'], () => panel.inspect());
+  store.on(['pins'], ({ pins }) => map.setPins(pins.map((one) => ({ row: one.query, column: one.key }))));
+  store.on(['view'], ({ view: zoomed }) => map.show(zoomed));
 }
 
 /** @param {Panel} panel */
@@ -135,13 +151,11 @@ async function loadWindow({ api, store, view, map }, { sourceNumber, layer, head
 
 /** @param {Panel} panel */
 function inspect({ rows, store, view, map, inspect: again }) {
-  const { source, query, key, layer, head } = store.state;
+  const { source, hover } = store.state;
   if (!source) return;
-  map.canvas.setAttribute(
-    'aria-label',
-    `Attention map, layer ${layer + 1}, head ${head + 1}. Row ${query + 1}, column ${key + 1}.`,
-  );
-  const known = rows.peek();
+  describeChosen(rows, store, map.canvas);
+  const { query, key } = hover ?? store.state;
+  const known = rows.peek(query);
   fill(
     view.inspector,
     tokenMark(source.tokens[query], query),
@@ -149,7 +163,19 @@ function inspect({ rows, store, view, map, inspect: again }) {
     tokenMark(source.tokens[key], key),
     h('output', { class: 'weight' }, known ? formatWeight(known.weights[key]) : '…'),
   );
-  if (!known) rows.ask(again);
+  if (!known) (hover ? rows.askHover : rows.ask)(again);
+}
+
+/** For screen readers. @param {Panel['rows']} rows @param {import('../store.js').Store} store @param {HTMLCanvasElement} canvas */
+function describeChosen(rows, store, canvas) {
+  const { source, layer, head, query, key } = store.state;
+  if (!source) return;
+  const weight = rows.peek()?.weights[key];
+  const cell = `“${formatToken(source.tokens[query])}” to “${formatToken(source.tokens[key])}”`;
+  canvas.setAttribute(
+    'aria-label',
+    `Attention map, layer ${layer}, head ${head}. Row ${query}, column ${key}. ${cell}${weight === undefined ? '' : `: ${formatWeight(weight)}`}`,
+  );
 }
 
 /**
@@ -160,7 +186,7 @@ function inspect({ rows, store, view, map, inspect: again }) {
 async function exported({ api, store, view, map }, format) {
   const { source, layer, head, query, key, style } = store.state;
   if (!source) throw new Error('There is no map yet.');
-  const file = { name: `attention-layer${layer + 1}-head${head + 1}.${format}`, type: TYPES[format] };
+  const file = { name: `attention-layer${layer}-head${head}.${format}`, type: TYPES[format] };
   if (format === 'png') return { ...file, data: await toPng(map.scene()) };
   if (format === 'svg') return { ...file, data: toSvg(map.scene(), `${source.title} – ${view.title.textContent}`) };
   const { rows, columns } = map.visible();

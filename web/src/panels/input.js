@@ -2,7 +2,6 @@
 
 import { choose, fill, h, segmented } from '../dom.js';
 import { formatBytes, shortError } from '../format.js';
-import { keepInAddress, textOf } from './address.js';
 import { buildLoading } from './loading.js';
 import { mountSynthetic } from './synthetic.js';
 
@@ -23,6 +22,8 @@ import { mountSynthetic } from './synthetic.js';
  * @property {ReturnType<typeof buildView>} view
  * @property {ReturnType<typeof mountSynthetic>} form of synthetic input
  * @property {string} sample the text of the sample
+ * @property {string} shown the text whose maps are shown
+ * @property {string} said to the visitor, '' for nothing
  * @property {boolean} busy
  * @property {ReturnType<typeof setTimeout> | undefined} timer until what was typed is run
  */
@@ -30,6 +31,7 @@ import { mountSynthetic } from './synthetic.js';
 const MODEL_BYTES = 90_868_376;
 const PAUSE_MS = 700; // without typing, before the sentence is run
 const MAX_HEIGHT = 180; // CSS pixels of the text
+const MAX_QUOTED = 60; // characters of a sentence
 const WRITING =
   'SmolLM2, a language model of 135 million weights, writes on our prefill and decode kernels. All maps below show what its heads attend to.';
 const EMPTY = 'Type a few words first: there is nothing to attend to in an empty sentence.';
@@ -48,8 +50,13 @@ export function mountInput(element, store, actions) {
     store,
     actions,
     view,
-    form: mountSynthetic(view.synthetic, (shape) => void run(panel, () => actions.openSynthetic(shape))),
+    form: mountSynthetic(view.synthetic, (shape) => {
+      store.set({ input: { kind: 'synthetic', shape } });
+      void run(panel, () => actions.openSynthetic(shape));
+    }),
     sample: '',
+    shown: '',
+    said: '',
     busy: false,
     timer: undefined,
   };
@@ -62,6 +69,8 @@ export function mountInput(element, store, actions) {
     get pending() {
       return view.area.value !== panel.sample;
     },
+    /** Goes where an address leads. @param {import('../address.js').Input} input */
+    follow: (input) => follow(panel, input),
     /** Shows again what the visitor has put in, after a new device or a new Python. */
     replay: async () => replay(panel),
     start: () => start(panel),
@@ -122,9 +131,25 @@ function ready(panel, text) {
   panel.sample = text;
   area.disabled = false;
   submit.disabled = false;
-  if (!area.value) area.value = textOf(location.hash) || text;
+  panel.shown = text;
+  const { input } = panel.store.state;
+  area.value = input.kind === 'text' ? input.text : text;
   grow(panel);
   label(panel);
+  if (input.kind === 'synthetic' || input.kind === 'write') follow(panel, input);
+}
+
+/** @param {Panel} panel @param {import('../address.js').Input} input */
+function follow(panel, input) {
+  const { view, form, actions, sample } = panel;
+  if (input.kind === 'synthetic') form.set(input.shape);
+  if (input.kind === 'synthetic' || input.kind === 'write') return show(panel, input.kind);
+  view.area.value = input.kind === 'text' ? input.text : sample;
+  if (view.sentence.hidden) show(panel, 'sentence');
+  else if (view.area.value === sample || actions.hasModel()) void start(panel);
+  grow(panel);
+  label(panel);
+  panel.store.set({ input });
 }
 
 /** @param {Panel} panel */
@@ -146,10 +171,17 @@ function show(panel, mode) {
   view.foot.hidden = mode === 'write';
   actions.showWrite(mode === 'write');
   say(panel, '');
+  panel.store.set({ input: mode === 'write' ? { kind: 'write' } : inputOf(panel) });
   if (mode === 'write') return;
   if (mode === 'synthetic') form.submit();
-  else if (!view.area.value || view.area.value === sample) void run(panel, actions.openSample);
+  else if (!view.area.value || view.area.value === sample) void run(panel, actions.openSample, sample);
   else if (actions.hasModel()) void start(panel);
+}
+
+/** What the sentence's field asks for. @param {Panel} panel @returns {import('../address.js').Input} */
+function inputOf({ view, sample }) {
+  const text = view.area.value;
+  return text.trim() && text !== sample ? { kind: 'text', text } : { kind: 'sample' };
 }
 
 /** @param {Panel} panel */
@@ -157,7 +189,7 @@ function typed(panel) {
   const { value } = panel.view.area;
   grow(panel);
   label(panel);
-  keepInAddress(value === panel.sample ? '' : value);
+  panel.store.set({ input: inputOf(panel) });
   clearTimeout(panel.timer);
   if (!value.trim()) {
     say(panel, EMPTY);
@@ -173,21 +205,22 @@ async function start(panel) {
   clearTimeout(panel.timer);
   const text = view.area.value;
   if (!text.trim()) return say(panel, EMPTY);
-  if (text === sample) return run(panel, actions.openSample);
+  if (text === sample) return run(panel, actions.openSample, text);
   if (!actions.hasModel() && !(await load(panel))) return undefined;
-  await run(panel, () => actions.openText(text));
+  await run(panel, () => actions.openText(text), text);
   // What was typed meanwhile comes next.
   if (view.area.value !== text && view.area.value.trim()) void start(panel);
   return undefined;
 }
 
-/** @param {Panel} panel @param {() => Promise<void>} work */
-async function run(panel, work) {
+/** @param {Panel} panel @param {() => Promise<void>} work @param {string} [text] whose maps it shows, if it is a sentence */
+async function run(panel, work, text = '') {
   const { element, store } = panel;
   panel.busy = true;
   element.setAttribute('aria-busy', 'true');
   try {
     await work();
+    panel.shown = text;
     say(panel, store.state.source?.note ?? '');
   } catch (error) {
     say(panel, shortError(error), 'bad');
@@ -218,15 +251,33 @@ async function load(panel) {
 }
 
 /** @param {Panel} panel @param {string} text @param {'' | 'bad'} [tone] */
-function say({ view: { message } }, text, tone = '') {
-  message.textContent = text || ' ';
-  message.dataset.tone = tone;
+function say(panel, text, tone = '') {
+  panel.said = text;
+  panel.view.message.dataset.tone = tone;
+  showMessage(panel);
 }
 
 /** @param {Panel} panel */
-function label({ view, sample, actions }) {
-  const needsModel = view.area.value !== sample && !actions.hasModel();
+function label(panel) {
+  const { view, sample, actions } = panel;
+  const text = view.area.value;
+  const needsModel = text !== sample && !actions.hasModel();
   view.submit.textContent = needsModel ? `Load MiniLM (${formatBytes(MODEL_BYTES)}) and show` : 'Show attention';
+  showMessage(panel);
+}
+
+/** What was said last; or, where the maps speak of another sentence than the field, that they do. @param {Panel} panel */
+function showMessage({ view, said, sample, shown, store }) {
+  const { input } = store.state;
+  const asked = input.kind === 'text' ? input.text : sample;
+  const differs = shown && !view.sentence.hidden && asked !== shown;
+  const other = differs ? `The maps below still show “${shorten(shown)}”. Press “${view.submit.textContent}” for your sentence.` : '';
+  view.message.textContent = said || other || ' ';
+}
+
+/** @param {string} text */
+function shorten(text) {
+  return text.length > MAX_QUOTED ? `${text.slice(0, MAX_QUOTED).trimEnd()}…` : text;
 }
 
 /** Makes the field as high as its text. @param {Panel} panel */

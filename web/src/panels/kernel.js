@@ -105,7 +105,7 @@ function showSource(panel, source, layer) {
   const { view, store, shader } = panel;
   view.start.disabled = false;
   store.set({ timings: NONE });
-  view.note.textContent = `Layer ${layer + 1}: ${describeShape(source)}. Press Run.`;
+  view.note.textContent = `Layer ${layer}: ${describeShape(source)}. Press Run.`;
   shader.show(null);
   drawTimings(panel);
 }

@@ -1,4 +1,4 @@
-/** The strongest links of the row under the cursor in words and figures: for those who cannot see the map, too. */
+/** The strongest links of the chosen cell's row in words and figures: for those who cannot see the map, too. */
 
 import { fill, h } from '../dom.js';
 import { formatWeight } from '../format.js';
@@ -11,12 +11,12 @@ import { describeLinks, describeRest, relation } from './wording.js';
  * @property {import('../store.js').Store} store
  * @property {ReturnType<typeof createRows>} rows
  * @property {ReturnType<typeof buildView>} view
- * @property {() => void} update shows the row under the cursor
+ * @property {() => void} update shows the chosen cell's row
  * @property {ReturnType<typeof setTimeout> | undefined} timer until the row is spoken
  */
 
 const SHOWN = 8;
-const REST_MS = 500; // until the cursor is taken to rest on its row
+const REST_MS = 500; // until the choice is taken to rest on its row
 
 /**
  * @param {HTMLElement} element
@@ -40,7 +40,7 @@ function buildView() {
   const table = h(
     'table',
     { class: 'links-table' },
-    tableCaption('Keys that the query under the cursor attends to most'),
+    tableCaption('Keys that the chosen query attends to most'),
     h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Key'), figure)),
     body,
   );
@@ -67,7 +67,7 @@ function update(panel) {
   });
   fill(view.body, lines);
   view.rest.textContent = describeRest(row, shares);
-  // Spoken once the cursor rests, not for every row on its way.
+  // Spoken once the choice rests, not for every row on its way.
   clearTimeout(panel.timer);
   panel.timer = setTimeout(() => (view.spoken.textContent = describeLinks(row, source.tokens, shares)), REST_MS);
 }

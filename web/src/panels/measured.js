@@ -66,10 +66,10 @@ export function describeMeasurement(measured, operation, source, layer) {
   const ofNumpy = `plain numpy in float32 has an error of ${formatError(plain)}.`;
   if (operation) {
     const part = all ? '' : `, the first ${formatCount(rows)} positions`;
-    return `${operation.call}: ${operation.about}. Layer ${layer + 1}${part}. ${describeClock(measured)} ${against}; ${ofNumpy}`;
+    return `${operation.call}: ${operation.about}. Layer ${layer}${part}. ${describeClock(measured)} ${against}; ${ofNumpy}`;
   }
   const checked = all ? 'all rows' : `${formatCount(rows)} of ${formatCount(allRows)} rows`;
-  return `Layer ${layer + 1}: ${describeShape(source)}. ${describeClock(measured)} ${against} over ${checked}; ${ofNumpy}`;
+  return `Layer ${layer}: ${describeShape(source)}. ${describeClock(measured)} ${against} over ${checked}; ${ofNumpy}`;
 }
 
 /** @param {Measurement} measured */

@@ -89,8 +89,8 @@ function thumbnail(store, layer, head) {
       type: 'button',
       role: 'gridcell',
       tabIndex: -1,
-      'aria-label': `Layer ${layer + 1}, head ${head + 1}`,
-      title: `Layer ${layer + 1} · head ${head + 1}`,
+      'aria-label': `Layer ${layer}, head ${head}`,
+      title: `Layer ${layer} · head ${head}`,
       onclick: focus,
       onfocus: focus,
     },
@@ -100,7 +100,7 @@ function thumbnail(store, layer, head) {
 
 /** @param {HTMLButtonElement[]} buttons @param {number} layer */
 function gridRow(buttons, layer) {
-  const label = h('span', { class: 'thumb-label', role: 'rowheader', 'aria-label': `Layer ${layer + 1}` }, `L${layer + 1}`);
+  const label = h('span', { class: 'thumb-label', role: 'rowheader', 'aria-label': `Layer ${layer}` }, `L${layer}`);
   return h('div', { role: 'row', class: 'thumb-row' }, label, buttons);
 }
 

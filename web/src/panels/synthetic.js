@@ -49,7 +49,16 @@ export function mountSynthetic(element, onSubmit) {
     event.preventDefault();
     onSubmit(/** @type {Shape} */ ({ ...values(sizes), mask: mask.value, ...values(options) }));
   });
-  return { submit: () => form.requestSubmit() };
+  return {
+    submit: () => form.requestSubmit(),
+    /** @param {Shape} shape */
+    set(shape) {
+      mask.value = shape.mask;
+      for (const [name, input] of Object.entries({ ...sizes, ...options })) {
+        input.value = String(shape[/** @type {keyof Shape} */ (name)] ?? '');
+      }
+    },
+  };
 }
 
 /** @param {Record<string, Field>} fields @returns {Record<string, HTMLInputElement>} */

@@ -84,5 +84,5 @@ export function describeComparison({ time, clock }, head, source) {
       : 'Times by wall clock.';
   const stored =
     source?.kind === 'sample' ? ' The sample was stored as float16, so a float16 cache loses nothing.' : '';
-  return `The strip below each cache shows the weights of head ${head + 1}, and below them their differences from the float32 cache (blue: smaller). ${times}${stored}`;
+  return `The strip below each cache shows the weights of head ${head}, and below them their differences from the float32 cache (blue: smaller). ${times}${stored}`;
 }

@@ -42,7 +42,7 @@ export function mountHeads(store, onChange) {
       type: 'button',
       role: 'gridcell',
       tabIndex: layer || head ? -1 : 0,
-      title: `Layer ${layer + 1} · head ${head + 1}`,
+      title: `Layer ${layer} · head ${head}`,
       onclick: () => apply(headsAfter('head', off, layer, head, SHAPE)),
       onfocus: () => move(layer, head),
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
@@ -79,7 +79,7 @@ export function mountHeads(store, onChange) {
         const isOff = off.has(`${l}/${i}`);
         button.classList.toggle('off', isOff);
         button.classList.toggle('focused', source?.kind === 'written' && l === layer && i === head);
-        button.setAttribute('aria-label', `Layer ${l + 1}, head ${i + 1}, ${isOff ? 'off' : 'on'}`);
+        button.setAttribute('aria-label', `Layer ${l}, head ${i}, ${isOff ? 'off' : 'on'}`);
         button.setAttribute('aria-selected', String(!isOff));
       }),
     );

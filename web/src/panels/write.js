@@ -410,7 +410,7 @@ function colour(panel) {
 
 /** @param {Panel} panel @param {number} layer @param {number} head */
 function describeLooking({ over }, layer, head) {
-  const what = { head: `Layer ${layer + 1}, head ${head + 1}`, layer: `The mean of layer ${layer + 1}`, all: 'The mean of all heads' };
+  const what = { head: `Layer ${layer}, head ${head}`, layer: `The mean of layer ${layer}`, all: 'The mean of all heads' };
   return `${what[over]}: what the token under the pointer attends to.`;
 }
 

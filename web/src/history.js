@@ -1,0 +1,77 @@
+/** Keeps the page's address and its state the same: every step that a visitor takes can be taken back. */
+
+import { decode, encode } from './address.js';
+
+/**
+ * @typedef {import('./address.js').Address} Address
+ * @typedef {{ text?: string, mod?: string }} Kept texts that are too long for the address; they outlive a reload
+ */
+
+const WRITE_MS = 150; // after a change, so that a moving pointer writes once
+/** Changes of these make a step for the browser's Back; those of others belong to the step they were made in. */
+const STEPS = /** @type {(keyof Address)[]} */ (['input', 'layer', 'head', 'over', 'reading', 'openAs', 'compare', 'mod', 'wgsl']);
+/** Steps that follow each other faster, as when arrow keys are held, are one. */
+const STEP_MS = 1000;
+
+/**
+ * @param {Address} start the state in which the page begins
+ * @param {() => Address} read the state as it is
+ * @param {(address: Address, problems: string[]) => void} follow shows what another address asks for
+ */
+export function keepAddress(start, read, follow) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  let written = readAddress(start).address;
+  let stepped = -Infinity;
+
+  const write = () => {
+    clearTimeout(timer);
+    timer = undefined;
+    const now = read();
+    const fragment = encode(now, start);
+    const kept = tooLong(now, fragment);
+    if (fragment === location.hash && JSON.stringify(kept) === JSON.stringify(history.state?.kept ?? {})) return;
+    const isStep = STEPS.some((name) => JSON.stringify(now[name]) !== JSON.stringify(written[name]));
+    const isNew = isStep && performance.now() - stepped > STEP_MS;
+    if (isStep) stepped = performance.now();
+    history[isNew ? 'pushState' : 'replaceState']({ kept }, '', fragment || location.pathname + location.search);
+    written = now;
+  };
+
+  addEventListener('popstate', () => {
+    // What had not been written yet belongs to the address that was left.
+    clearTimeout(timer);
+    timer = undefined;
+    const { address, problems } = readAddress(start);
+    written = address;
+    stepped = performance.now();
+    follow(address, problems);
+  });
+
+  return {
+    /** The state has changed. */
+    changed: () => (timer ??= setTimeout(write, WRITE_MS)),
+    /** The address of the state as it is now. */
+    get link() {
+      write();
+      return location.href;
+    },
+  };
+}
+
+/** What the address asks for, with what was too long for it. @param {Address} start */
+export function readAddress(start) {
+  const { address, problems } = decode(location.hash, start);
+  const kept = /** @type {Kept} */ (history.state?.kept ?? {});
+  if (typeof kept.text === 'string') address.input = { kind: 'text', text: kept.text };
+  if (typeof kept.mod === 'string') address.mod = kept.mod;
+  return { address, problems };
+}
+
+/** @param {Address} address @param {string} fragment @returns {Kept} */
+function tooLong({ input, mod }, fragment) {
+  return {
+    ...(input.kind === 'text' && !/[#&]text=/u.test(fragment) && { text: input.text }),
+    ...(mod && !/[#&]mod=/u.test(fragment) && { mod }),
+  };
+}
