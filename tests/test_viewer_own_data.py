@@ -9,6 +9,7 @@ import re
 import struct
 import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from hypothesis import strategies as st
 
 from py_attn.viewer import Viewer
 from py_attn.viewer.sources import arrays as arrays_module
-from py_attn.viewer.sources import formats, named, saving
+from py_attn.viewer.sources import files, formats, named, saving
 from py_attn.viewer.sources.arrays import query_source
 from py_attn.viewer.sources.example import TOKENS, example_file
 from py_attn.viewer.sources.files import read_file, read_source
 from py_attn.viewer.sources.layouts import arranged, layouts_of
 from tests.viewers import SAMPLE, call
 
+ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(1)
 STORED = {
     "float16": "F16",
@@ -615,6 +617,30 @@ def test_a_file_is_described():
         "layouts": ["LBHSD", "LBSHD"],
         "hasTokens": False,
     }
+
+
+def test_a_score_mod_does_not_apply_to_given_weights():
+    viewer = Viewer()
+    call(viewer, "open_file", data=npz(q=QUERY, k=KEY))
+    call(viewer, "edit", text="def score_mod(score, b, h, q, k):\n    return score * 2", layer=0)
+    assert viewer.source.edited == ["score_mod"]
+    assert call(viewer, "open_file", data=npy(maps(5, 5)))["edited"] == []
+    assert call(viewer, "open_file", data=npz(q=QUERY, k=KEY))["edited"] == ["score_mod"]
+
+
+def test_too_little_memory_is_said(monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(files, "read_file", fail)
+    with pytest.raises(ValueError, match=r"file: the browser's Python has too little memory for its 5 bytes"):
+        call(Viewer(), "open_file", data=b"12345")
+
+
+def test_the_page_knows_the_largest_file():
+    text = (ROOT / "web" / "src" / "panels" / "own-data.js").read_text("utf-8")
+    (exponent,) = re.findall(r"MAX_FILE_BYTES = 2 \*\* (\d+);", text)
+    assert 2 ** int(exponent) == formats.MAX_FILE_BYTES
 
 
 def test_a_wrong_file_leaves_what_is_shown():

@@ -22,9 +22,14 @@ async def open_file(
         What every source is described by, and under ``file``: its ``kind``, what was ``found`` in it, the
         ``layout`` in which its axes were read, the possible ``layouts``, and ``hasTokens``.
     """
-    from py_attn.viewer.sources.files import read_file
+    from py_attn.viewer.sources import files
 
-    file = read_file(data, name, layout=layout, tokens=tokens)
+    try:
+        file = files.read_file(data, name, layout=layout, tokens=tokens)
+    except MemoryError:
+        raise ValueError(
+            f"file: the browser's Python has too little memory for its {len(data):,} bytes"
+        ) from None
     return {
         **viewer.open(file.source),
         "file": {
