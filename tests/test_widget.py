@@ -217,12 +217,24 @@ def test_traits_are_checked_and_observable():
         ("head", -1, "head: expected 0 to 1"),
         ("selection", (0, 6), "from 0 to 5"),
         ("coloring", {"colormap": "jet"}, "colormap: expected"),
+        ("parts", ["focus", "colours"], "parts: expected some of overview, focus, links, kernel"),
+        ("parts", [], "parts: expected some of"),
         ("coloring", {"scale": "cube"}, "scale: expected"),
     ):
         with pytest.raises(traitlets.TraitError, match=words):
             setattr(shown, name, bad)
     shown.coloring = {"colormap": "magma"}
     assert shown.coloring == {"colormap": "magma", "scale": "sqrt", "pool": "max"}
+
+
+def test_parts_are_named_in_a_list_or_a_string():
+    everything = ["overview", "focus", "links", "kernel"]
+    assert AttentionView(*arrays(8, 4)).parts == everything
+    for given in ("links focus", "links, focus", ["links", "focus"], ("focus", "links", "focus")):
+        assert AttentionView(*arrays(8, 4), parts=given).parts == ["focus", "links"]
+    for given in ("", [], "maps"):
+        with pytest.raises(traitlets.TraitError, match="parts: expected some of overview"):
+            AttentionView(*arrays(8, 4), parts=given)
 
 
 async def test_a_front_end_sets_traits():

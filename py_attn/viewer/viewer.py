@@ -175,13 +175,15 @@ class Viewer:
         }
 
     def edited(self, source: Source, text: str) -> Source:
-        """The source with the functions that ``text`` defines.
+        """The source with the functions that ``text`` defines; given weights stay as they are.
 
         Raises
         ------
         ModError
             With the line of the text that is to blame, where one is.
         """
+        if isinstance(source, GivenSource):
+            return source
         given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
         mods = compile_mods(text, self.device, limit_seconds=self.limit_seconds, **given) if text else None
         return replace(source, masking=replace(source.masking, mods=mods))

@@ -14,6 +14,15 @@ export function createApi(call) {
     openText: (text) => call('open_text', { text }),
     /** @param {import('./types').SyntheticShape} shape @returns {Promise<SourceInfo>} */
     openSynthetic: (shape) => call('open_synthetic', shape),
+    /**
+     * @param {Blob} data @param {string} name @param {import('./types').FileChoices} [choices]
+     * @returns {Promise<import('./types').OpenedFile>}
+     */
+    openFile: (data, name, choices) => call('open_file', { data, name, ...choices }),
+    /** @param {import('./types').Holds} holds @returns {Promise<import('./types').MadeFile>} */
+    makeExample: (holds) => call('make_example', { holds }),
+    /** @param {import('./types').Holds} holds @returns {Promise<import('./types').MadeFile>} */
+    saveSource: (holds) => call('save_source', { holds }),
     /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
     overview: (layer, style) => call('overview', { layer, ...style }),
     /** @returns {Promise<import('./types').Label[]>} */

@@ -8,6 +8,7 @@ import { layOut } from './layout.js';
 import { mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
+import { mountDrop } from './panels/drop.js';
 import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
 import { shareButton } from './panels/share.js';
@@ -98,7 +99,18 @@ class App {
       cancelModel: () => void runtime.cancelLoad(),
       hasModel: () => this.#hasModel,
       showWrite: (shown) => void this.#showWrite(shown),
+      ownData: {
+        open: async (file, name, choices) => {
+          const opened = await api.openFile(file, name, choices);
+          this.#store.set({ input: { kind: 'file', name } });
+          this.#open(opened);
+          return opened;
+        },
+        makeExample: api.makeExample,
+        save: api.saveSource,
+      },
     });
+    mountDrop((files) => void this.#input.openFiles(files));
     element.addEventListener('click', (event) => {
       if (event.target instanceof Element && event.target.closest('a[href="#write"]')) this.#input.show('write');
     });

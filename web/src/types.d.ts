@@ -38,6 +38,31 @@ export interface Margins {
   entropy: Float32Array;
 }
 
+/** A source from a file, with what was found there. */
+export interface OpenedFile extends SourceInfo {
+  file: {
+    kind: 'npz' | 'npy' | 'safetensors' | 'json';
+    found: string[];
+    /** the order in which the axes were read, such as "BHSD", and those in which they can be read */
+    layout: string;
+    layouts: string[];
+    hasTokens: boolean;
+  };
+}
+
+/** What a visitor says about a file, instead of the file itself. */
+export interface FileChoices {
+  layout?: string;
+  tokens?: string[];
+}
+
+export type Holds = 'queries' | 'attentions';
+
+export interface MadeFile {
+  name: string;
+  data: Uint8Array<ArrayBuffer>;
+}
+
 export interface Overview {
   layer: number;
   heads: number;

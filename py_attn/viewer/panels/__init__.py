@@ -8,6 +8,7 @@ from py_attn.viewer.panels import (  # noqa: F401
     input,
     kernel,
     maps,
+    own_data,
     reading,
     status,
     write,

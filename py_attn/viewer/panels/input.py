@@ -54,14 +54,6 @@ async def open_synthetic(viewer: Viewer, **shape: Any) -> dict[str, Any]:
     return viewer.open(synthetic(**shape))
 
 
-@method()
-async def open_file(viewer: Viewer, data: Any) -> dict[str, Any]:
-    """Show what a file holds, as :func:`py_attn.viewer.sources.files.read_source` reads it."""
-    from py_attn.viewer.sources.files import read_source
-
-    return viewer.open(read_source(bytes(data)))
-
-
 def _source(kind: str, trace: Trace[Any]) -> Source:
     layers = [Layer(layer.query, layer.key, layer.value, layer.lse) for layer in trace.layers]
     note = (

@@ -86,7 +86,10 @@ function begin(panel, source) {
   pause(panel);
   if (source?.growing) return; // it begins with the text that is complete
   panel.opened = '';
-  if (!source) return;
+  // Weights that were given have no keys and values for a cache.
+  panel.element.hidden = source?.kind === 'weights';
+  panel.length = 0;
+  if (!source || panel.element.hidden) return;
   const { view, caches } = panel;
   // Decoding goes token by token, however they are read.
   const { length } = allTokens(source);
