@@ -163,6 +163,8 @@ async function loadWindow({ api, store, view, map }, state) {
   const canvas = document.createElement('canvas');
   putPixels(canvas, answer.rgba, answer.width, answer.height);
   map.setPicture({ canvas, rows: answer.rows, columns: answer.columns });
+  // No weights share a pixel where every cell is one weight.
+  for (const input of view.pooling.querySelectorAll('input')) input.disabled = answer.exact;
   view.pooling.classList.toggle('inactive', answer.exact);
   view.sampling.hidden = answer.step === 1;
   view.sampling.textContent = `At this zoom level one of every ${answer.step} rows is computed; zoom in to see all of them.`;

@@ -130,6 +130,7 @@ export function mountWrite(element, store, maps, actions) {
 function layOut(element, { view, text, token, cache, times, heads, compare }) {
   fill(
     element,
+    h('h2', { class: 'sr-only' }, 'Write'),
     view.form,
     view.controls,
     h('div', { class: 'write-foot' }, view.loading.element, view.message),
