@@ -59,6 +59,8 @@ export function createApi(call) {
     readAs: ({ words, special }) => call('read_as', { words, special }),
     /** @param {number} layer @param {number} head @param {import('./types').Over} over @returns {Promise<import('./types').Margins>} */
     margins: (layer, head, over) => call('margins', { layer, head, over }),
+    /** @param {{ layer: number, head: number, query: number, key: number }} cell @returns {Promise<import('./types').Explanation>} */
+    explain: (cell) => call('explain', cell),
     /** @param {string} text @param {number} layer @returns {Promise<import('./types').Edited>} */
     edit: (text, layer) => call('edit', { text, layer }),
     /**

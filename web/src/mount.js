@@ -11,6 +11,7 @@ import { mountKernel } from './panels/kernel.js';
 import { mountLinks } from './panels/links.js';
 import { mountOverview } from './panels/overview.js';
 import { PARTS } from './parts.js';
+import { mountWhy } from './panels/why.js';
 import { scopedStore } from './store.js';
 
 /**
@@ -46,6 +47,7 @@ export function mount(element, model, { kernel, only = PARTS } = {}) {
   const overview = has('overview') ? mountOverview(parts.overview, api, store) : null;
   const focus = has('focus') ? mountFocus(parts.focus, api, store) : null;
   const links = has('links') ? mountLinks(parts.links, api, store) : null;
+  if (has('links')) mountWhy(parts.links, api, store);
   if (has('kernel')) mountKernel(parts.kernel, api, store);
   // Weights that were given have no kernel behind them.
   store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));

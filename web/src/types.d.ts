@@ -220,6 +220,29 @@ export interface CacheStep {
   clock: 'gpu' | 'wall' | 'none';
 }
 
+/** The steps from a query and a key to their weight; null for one that does not apply. */
+export interface Explanation {
+  query: Float32Array;
+  key: Float32Array;
+  products: Float32Array;
+  kvHead?: number | null;
+  dot: number;
+  scale: number;
+  scaled: number;
+  softcap?: number | null;
+  capped?: number | null;
+  modded?: number | null;
+  bias?: number | null;
+  hiddenBy: string[];
+  score: number;
+  rowMax: number;
+  exp: number;
+  rowSum: number;
+  visible: number;
+  weight: number;
+  computed: number;
+}
+
 /** What became of the text of a score_mod. */
 export interface EditError {
   message: string;

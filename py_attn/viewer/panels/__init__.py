@@ -11,5 +11,6 @@ from py_attn.viewer.panels import (  # noqa: F401
     own_data,
     reading,
     status,
+    why,
     write,
 )
