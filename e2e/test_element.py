@@ -153,7 +153,7 @@ def test_attributes_and_properties_lead_and_events_tell(shown):
     expect(plain.locator(".inspector")).to_contain_text("e")
     exact = reference.attention_weights(PLAIN["query"][0], PLAIN["key"][0], causal=True)[0, 1, 4, 3]
     expect(plain.locator(".inspector .weight")).to_have_text(f"{exact:.4f}")
-    plain.get_by_role("gridcell", name="Layer 1, head 0", exact=True).click()
+    plain.locator('.thumb[data-head="1/0"]').click()
     shown.wait_for_function("document.querySelector('#plain').layer === 1")
     assert plain.evaluate("one => [one.head, one.selection, one.tokens.at(-1)]") == [0, [4, 3], "<b>"]
     selection = {"layer": 1, "head": 0, "query": 4, "key": 3, "tokens": ["e", "d"]}

@@ -249,6 +249,20 @@ async def test_a_front_end_sets_traits():
     assert (shown.layer, shown.selection, seen) == (2, (1, 2), [2])
 
 
+async def test_every_front_end_reads_tokens_in_the_same_way():
+    shown = AttentionView(*arrays(3, 1, 2, 4, 4), tokens=["[CLS]", "un", "##do", "[SEP]"])
+    assert (shown.source["canMergeWords"], shown.source["specialTokens"]) == (True, 2)
+    front = FrontEnd(shown)
+    await front.hello()
+    await front.call("connect")
+    answer = await front.call("read_as", words=True, special="hide")
+    assert answer["tokens"] == shown.tokens == ["undo"]
+    assert shown.source["reading"] == {"words": True, "special": "hide"}
+    assert shown.source["length"] == 1
+    await front.call("read_as")
+    assert shown.tokens == ["[CLS]", "un", "##do", "[SEP]"]
+
+
 def test_attentions_of_a_transformers_model():
     layers = tuple(np.full((2, 3, 4, 4), 0.25, np.float32) for _ in range(5))
     shown = AttentionView.from_attentions(SimpleNamespace(attentions=layers), tokens=list("abcd"), batch=1)

@@ -169,6 +169,8 @@ class FakeWriter:
     async def alternatives(self, index: int) -> list[tuple[int, str, float]]:
         return self._likeliest(index)
 
+    special_ids = frozenset({END})
+
     def layer_tensors(self, layer: int) -> tuple[Any, Any, Any]:
         """Query, key and value [1, H, T, D] of all tokens."""
         length = len(self.tokens)

@@ -127,10 +127,10 @@ class AttentionView(ViewTraits):
         coloring: dict[str, str],
         parts: str | Sequence[str] | None,
     ) -> None:
-        described = source.describe()
-        tokens = described.pop("tokens")
         names = parts.replace(",", " ").split() if isinstance(parts, str) else list(parts or ())
         self._viewer = NotebookViewer(source)
+        described = self._viewer.describe()
+        tokens = described.pop("tokens")
         super().__init__(
             layer=layer,
             head=head,
@@ -138,7 +138,7 @@ class AttentionView(ViewTraits):
             parts=list(PARTS) if parts is None else names,
             tokens=tokens,
             title=source.title,
-            source={**described, "engine": self._viewer.engine.name, "edited": []},
+            source=described,
             message=source.note,
             still_id=f"py-attn-snapshot-{uuid.uuid4().hex[:12]}",
         )
@@ -242,6 +242,11 @@ class AttentionView(ViewTraits):
             self.timings = dict(result)
         elif method == "connect":
             self._show_connected(result)
+        elif method == "read_as":
+            # Every front end of the view reads its tokens in the same way.
+            described = {name: value for name, value in result.items() if name != "tokens"}
+            with self.hold_sync():
+                self.tokens, self.source = result["tokens"], described
         return result
 
     def _show_connected(self, info: Mapping[str, Any]) -> None:

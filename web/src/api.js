@@ -25,16 +25,22 @@ export function createApi(call) {
     saveSource: (holds) => call('save_source', { holds }),
     /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
     overview: (layer, style) => call('overview', { layer, ...style }),
+    /** @returns {Promise<import('./types').Label[]>} */
+    labels: () => call('labels'),
+    /** @returns {Promise<import('./types').HeadFindings | null>} null where another source was opened meanwhile */
+    heads: () => call('heads'),
     /** @param {number} query @param {Style} style @returns {Promise<import('./types').OverviewRow>} */
     overviewRow: (query, style) => call('overview_row', { query, ...style }),
     /**
-     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[], edited?: boolean }} part
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[], edited?: boolean,
+     *   over?: import('./types').Over }} part
      * @param {Style} style
      * @returns {Promise<import('./types').MapWindow>}
      */
     window: (part, style) => call('window', { ...part, ...style }),
     /**
-     * @param {{ layer: number, head: number, rows: number[], columns: number[], show: import('./types').Show }} part
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], show: import('./types').Show,
+     *   over?: import('./types').Over }} part
      * @returns {Promise<import('./types').Weights>}
      */
     weights: (part) => call('weights', part),
@@ -49,6 +55,10 @@ export function createApi(call) {
      * @returns {Promise<import('./types').Legend>}
      */
     legend: (colormap, scale, show = 'weights') => call('legend', { colormap, scale, show }),
+    /** @param {import('./store.js').Reading} reading @returns {Promise<SourceInfo>} */
+    readAs: ({ words, special }) => call('read_as', { words, special }),
+    /** @param {number} layer @param {number} head @param {import('./types').Over} over @returns {Promise<import('./types').Margins>} */
+    margins: (layer, head, over) => call('margins', { layer, head, over }),
     /** @param {string} text @param {number} layer @returns {Promise<import('./types').Edited>} */
     edit: (text, layer) => call('edit', { text, layer }),
     /**

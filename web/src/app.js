@@ -13,6 +13,7 @@ import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
 import { shareButton } from './panels/share.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
+import { isSame } from './reading.js';
 import { keepText, keptText } from './storage.js';
 import { createModel, focusOf, openSource, within } from './store.js';
 import { isDark, themedColormap, toggleTheme, watchTheme } from './theme.js';
@@ -241,7 +242,14 @@ class App {
     this.#store.set({ over, reading, openAs, compare, style: themed(style) });
     this.#edit.follow(mod);
     if (JSON.stringify(input) === JSON.stringify(state.input)) {
-      if (state.source) this.#store.set(within(focusOf(address), state.source));
+      const focus = focusOf(address);
+      if (state.source) this.#store.set(within(focus, state.source));
+      if (isSame(reading, state.reading)) return;
+      // The same positions again, once the source has those of the other reading.
+      const end = this.#store.on(['sourceNumber'], ({ source }) => {
+        end();
+        if (source) this.#store.set(within(focus, source));
+      });
     } else {
       this.#wanted = focusOf(address);
       this.#input.follow(input);

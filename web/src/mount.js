@@ -43,7 +43,7 @@ export function mount(element, model, { kernel, only = PARTS } = {}) {
   const has = (/** @type {Part} */ part) => only.includes(part);
   const stage = /** @type {const} */ (['overview', 'focus', 'links']).filter(has).map((part) => parts[part]);
   fill(element, stage.length > 0 && h('div', { class: 'stage' }, stage), !kernel && has('kernel') && parts.kernel);
-  if (has('overview')) mountOverview(parts.overview, api, store);
+  const overview = has('overview') ? mountOverview(parts.overview, api, store) : null;
   const focus = has('focus') ? mountFocus(parts.focus, api, store) : null;
   const links = has('links') ? mountLinks(parts.links, api, store) : null;
   if (has('kernel')) mountKernel(parts.kernel, api, store);
@@ -59,6 +59,7 @@ export function mount(element, model, { kernel, only = PARTS } = {}) {
     },
     destroy() {
       store.end();
+      overview?.destroy();
       focus?.destroy();
       links?.destroy();
       element.replaceChildren();

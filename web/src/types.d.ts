@@ -17,6 +17,25 @@ export interface SourceInfo {
   editError?: EditError | null;
   /** a text that is being written: the next version of it comes soon */
   growing?: boolean;
+  /** whether a word has several pieces, which can be merged */
+  canMergeWords?: boolean;
+  /** how many tokens are special ones, such as [CLS] */
+  specialTokens?: number;
+  /** how tokens are read */
+  reading?: { words: boolean; special: 'show' | 'hide' | 'renormalise' };
+  /** what that does here, in words */
+  readingNote?: string;
+  /** where positions do not stand for single tokens: all tokens, and which of them each position stands for */
+  base?: { tokens: string[]; starts: number[]; stops: number[] };
+}
+
+/** Sums and entropies of a map. */
+export interface Margins {
+  rowSum: Float32Array;
+  /** attention that a key receives from all queries */
+  columnSum: Float32Array;
+  /** of each row, in bits */
+  entropy: Float32Array;
 }
 
 /** A source from a file, with what was found there. */
@@ -50,6 +69,32 @@ export interface Overview {
   size: number;
   step: number;
   rgba: Uint8Array<ArrayBuffer>;
+}
+
+/** Something that a head may do (py_attn/findings). */
+export interface Label {
+  name: string;
+  title: string;
+  description: string;
+  synonyms: string;
+}
+
+/** What each head does, for all heads of all layers in order. */
+export interface HeadFindings {
+  /** the labels that a head gets, the highest score first */
+  shown: { name: string; score: number }[][];
+  /** of every head for every label; NaN where there is none */
+  scores: Float32Array;
+  /** in bits */
+  entropy: Float32Array;
+  sparsity: Float32Array;
+  /** of like heads; empty where there are too many to compare */
+  groups: Int32Array;
+  order: Int32Array;
+  /** how many rows the score of each label is a mean over */
+  rows: Record<string, number>;
+  /** 1, or n where only every n-th row was looked at */
+  step: number;
 }
 
 /** One row of every map. */
@@ -190,8 +235,8 @@ export interface Edited {
   kernel: string;
 }
 
-/** Whose weights a row shows: one head's, or a mean over heads. */
-export type Over = 'head' | 'layer' | 'all';
+/** Whose map is shown: one head's, a mean over heads, or the attention rollout up to a layer. */
+export type Over = 'head' | 'layer' | 'all' | 'rollout';
 
 export interface WrittenToken {
   id: number;

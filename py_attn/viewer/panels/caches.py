@@ -26,7 +26,7 @@ async def decode_cache(
     viewer: Viewer, layer: int, position: int, head: int, capacity: int, dtype: str
 ) -> dict[str, Any]:
     """One decoding step over a cache of some dtype; see :func:`try_cache`."""
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     if not 0 <= head < source.heads:
         raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
     return await try_cache(

@@ -22,7 +22,7 @@ const EMPTY = 'What the model writes appears here, token by token.';
 
 /** @param {Listeners} listeners */
 export function mountText(listeners) {
-  const element = h('div', { class: 'write-text', role: 'listbox', 'aria-label': 'Text, token by token', tabIndex: 0 });
+  const element = h('div', { class: 'write-text', role: 'group', 'aria-label': 'Text, token by token', tabIndex: 0 });
   /** @type {Text} */
   const text = { element, spans: [], chosen: -1, coloured: 0 };
   const indexOf = (/** @type {EventTarget | null} */ target) =>
@@ -51,6 +51,8 @@ function show(text, tokens, from, prompt) {
   const { element, spans } = text;
   const { scrollTop, scrollHeight, clientHeight } = element;
   const atEnd = scrollTop + clientHeight >= scrollHeight - 8;
+  // A list box without options would be announced as a broken one.
+  element.setAttribute('role', tokens.length ? 'listbox' : 'group');
   if (!tokens.length) fill(element, h('span', { class: 'muted' }, EMPTY));
   else if (!spans.length) fill(element);
   for (const span of spans.splice(from)) span.remove();

@@ -85,6 +85,7 @@ function line({ take }, index) {
     /** @param {WrittenToken | null} given @param {boolean} chosen whether it is what stands there */
     show(given, chosen) {
       [token, current] = [given, chosen];
+      element.style.visibility = given ? '' : 'hidden';
       const share = given ? Math.exp(given.logProbability ?? -Infinity) : 0;
       button.style.setProperty('--share', share.toFixed(4));
       button.setAttribute('aria-current', String(chosen));

@@ -11,7 +11,7 @@ import { buildLoading } from './loading.js';
  * @property {() => void} step write one token
  * @property {() => void} back drop the last token
  * @property {() => void} cancel the download
- * @property {(over: import('../types').Over) => void} colourBy
+ * @property {(over: Exclude<import('../types').Over, 'rollout'>) => void} colourBy
  */
 
 export const MODEL_BYTES = 98_362_432;

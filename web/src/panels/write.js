@@ -7,6 +7,7 @@ import '../styles/write.css';
 import { fill, h } from '../dom.js';
 import { formatBytes, shortError } from '../format.js';
 import { latest } from '../latest.js';
+import { byToken, positionOf, tokenAt } from '../reading.js';
 import { openSource } from '../store.js';
 import { createWriteApi } from './write-api.js';
 import { mountCache, mountTimes } from './write-cache.js';
@@ -46,7 +47,7 @@ import { describeEnd, describeEstimate, describeWritten } from './write-words.js
  * @property {'' | 'loading' | 'writing'} busy
  * @property {boolean} stopping
  * @property {number} chosen index of the token that was clicked, -1 for the newest
- * @property {import('../types').Over} over what the text is coloured by
+ * @property {Exclude<import('../types').Over, 'rollout'>} over what the text is coloured by
  * @property {number} refreshed when the maps were brought up to date last
  * @property {boolean} refreshing
  * @property {(index: number) => void} askAlternatives
@@ -129,6 +130,7 @@ export function mountWrite(element, store, maps, actions) {
 function layOut(element, { view, text, token, cache, times, heads, compare }) {
   fill(
     element,
+    h('h2', { class: 'sr-only' }, 'Write'),
     view.form,
     view.controls,
     h('div', { class: 'write-foot' }, view.loading.element, view.message),
@@ -370,7 +372,7 @@ async function refresh(panel, growing) {
   try {
     const source = await panel.api.view(growing);
     // The newest token is in focus unless the visitor has chosen one.
-    const query = panel.chosen < 0 ? source.length - 1 : Math.min(panel.chosen, source.length - 1);
+    const query = panel.chosen < 0 ? source.length - 1 : Math.min(positionOf(source, panel.chosen), source.length - 1);
     if (panel.entered) openSource(panel.store, source, { query });
   } catch (error) {
     if (!growing) report(panel, error);
@@ -383,7 +385,7 @@ async function refresh(panel, growing) {
 /** Moves the row in focus of all maps to a token. @param {Panel} panel @param {number} index */
 function look({ store }, index) {
   const { source } = store.state;
-  if (source?.kind === 'written' && index >= 0) store.set({ query: Math.min(index, source.length - 1) });
+  if (source?.kind === 'written' && index >= 0) store.set({ query: Math.min(positionOf(source, index), source.length - 1) });
 }
 
 /** @param {Panel} panel @param {number} index */
@@ -417,9 +419,11 @@ function describeLooking({ over }, layer, head) {
 /** @param {Panel} panel @param {number} query */
 async function showColours(panel, query) {
   const { maps, store, over } = panel;
-  const { layer, head, sourceNumber } = store.state;
+  const { layer, head, source, sourceNumber } = store.state;
   const { weights } = await maps.row(layer, head, query, 'weights', over);
-  if (store.state.sourceNumber === sourceNumber && store.state.query === query) panel.text.colour(weights, query);
+  if (source && store.state.sourceNumber === sourceNumber && store.state.query === query) {
+    panel.text.colour(byToken(source, weights), tokenAt(source, query));
+  }
 }
 
 // messages and buttons
