@@ -577,6 +577,21 @@ def test_attentions_are_saved_as_they_are_shown():
     assert again["data"].tobytes() == saved["data"].tobytes()
 
 
+def test_what_is_read_by_words_is_saved(monkeypatch):
+    monkeypatch.setattr(saving, "_AT_ONCE", 5 * 200)
+    viewer = Viewer()
+    call(viewer, "open_sample", data=SAMPLE.read_bytes())
+    call(viewer, "read_as", special="hide")
+    length = viewer.source.length
+    assert length < 20
+    attentions = read_source(call(viewer, "save_source", holds="attentions")["data"].tobytes())
+    assert (attentions.length, attentions.heads) == (length, 12)
+    row = call(viewer, "row", layer=3, head=7, query=4)["weights"]
+    np.testing.assert_allclose(attentions.layers[3].weights[7, 4], row, atol=1e-6)
+    queries = read_source(call(viewer, "save_source")["data"].tobytes())
+    assert queries.length == 20
+
+
 def test_what_cannot_be_saved(monkeypatch):
     viewer = Viewer()
     with pytest.raises(ValueError, match="nothing is open yet"):

@@ -64,5 +64,9 @@ async def save_source(viewer: Viewer, holds: str = "queries") -> dict[str, Any]:
     """
     from py_attn.viewer.sources.saving import save
 
-    data = await save(viewer.source, viewer.engine, holds)
+    # Weights are saved as they are read, such as by words; queries and keys only lie by tokens.
+    source, engine = (
+        (viewer.base, viewer.base_engine) if holds == "queries" else (viewer.source, viewer.engine)
+    )
+    data = await save(source, engine, holds)
     return {"name": f"{holds}.npz", "data": np.frombuffer(data, np.uint8)}

@@ -13,6 +13,8 @@ from py_attn.viewer.sources.source import Array, Source
 
 #: The largest file that is made: beside it, Python holds the arrays and a copy of them.
 MAX_SAVED_BYTES = 1 << 28
+#: Weights that are computed at once: one buffer of every GPU can hold them.
+_AT_ONCE = 1 << 24
 HOLDS = ("queries", "attentions")
 
 
@@ -63,8 +65,16 @@ def _check(size: int) -> None:
 
 async def _weights(source: Source, engine: Engine) -> Array:
     whole = slice(0, source.length)
-    window = Window(list(range(source.heads)), whole, whole)
-    return np.stack([await engine.weights(layer, source.masking, window) for layer in source.layers])
+    count = max(1, _AT_ONCE // source.length**2)
+    heads = [list(range(first, min(first + count, source.heads))) for first in range(0, source.heads, count)]
+    return np.stack(
+        [
+            np.concatenate(
+                [await engine.weights(layer, source.masking, Window(some, whole, whole)) for some in heads]
+            )
+            for layer in source.layers
+        ]
+    )
 
 
 async def _queries(source: Source) -> dict[str, Array]:
