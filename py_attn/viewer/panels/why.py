@@ -30,12 +30,15 @@ async def explain(viewer: Viewer, layer: int, head: int, query: int, key: int) -
     Returns
     -------
     dict
-        ``query``, ``key``, ``products``: float32 [D], by dimension; ``kvHead``: whose key it is, of grouped heads; ``dot``: the
-        sum of the products; ``scale``; ``scaled``; ``softcap`` and ``capped``; ``modded``: the
-        score after the visitor's score_mod; ``bias``: what the masks add (-inf hides the key); each of
-        these, and ``kvHead``, None where it does not apply; ``hiddenBy``: which rules hide the key, in words; ``score``; ``rowMax``; ``exp``:
-        exp(score - rowMax); ``rowSum``; ``visible``: how many keys the query sees; ``weight``: in float64;
-        ``computed``: what the map shows.
+        ``query``, ``key``, ``products``: float32 [D], by dimension.
+
+        ``kvHead``: whose key it is, of grouped heads; ``dot``: the sum of the products; ``scale``; ``scaled``;
+        ``softcap``; ``capped``; ``modded``: the score after the visitor's score_mod; ``bias``: what the masks
+        add (-inf hides the key). Those that do not apply are None.
+
+        ``hiddenBy``: which rules hide the key, in words; ``score``; ``rowMax``; ``exp``: exp(score - rowMax);
+        ``rowSum``; ``visible``: how many keys the query sees; ``weight``: in float64; ``computed``: what the
+        map shows.
 
     Raises
     ------
