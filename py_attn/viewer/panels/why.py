@@ -32,7 +32,7 @@ async def explain(viewer: Viewer, layer: int, head: int, query: int, key: int) -
     dict
         ``query``, ``key``, ``products``: float32 [D], by dimension.
 
-        ``kvHead``: whose key it is, of grouped heads; ``dot``: the sum of the products; ``scale``; ``scaled``;
+        ``kvHead``: whose key it is, of grouped heads; ``dot``: the sum of products; ``scale``; ``scaled``;
         ``softcap``; ``capped``; ``modded``: the score after the visitor's score_mod; ``bias``: what the masks
         add (-inf hides the key). Those that do not apply are None.
 
