@@ -81,7 +81,10 @@ def _srgb(lab: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], axis=-1)
     xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * _WHITE
     linear = np.clip(xyz @ _RGB_OF_XYZ.T, 0, 1)
-    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    encoded: npt.NDArray[np.float64] = np.where(
+        linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055
+    )
+    return encoded
 
 
 def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0) -> Array:

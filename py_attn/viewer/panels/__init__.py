@@ -1,3 +1,3 @@
 """What each panel of the page asks for: a module for a panel. Importing them fills the table of methods."""
 
-from py_attn.viewer.panels import caches, decode, edit, input, kernel, maps, status, write  # noqa: F401
+from py_attn.viewer.panels import caches, compare, decode, edit, input, kernel, maps, status, write  # noqa: F401
