@@ -9,7 +9,7 @@ from py_attn.colormaps import legend, paint_signed, signed_table, table
 XYZ = np.array(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
 )
-#: What people see who lack a kind of cone, in linear sRGB: Machado, Oliveira and Fernandes (2009), severity 1.
+#: Sight without a kind of cone, in linear sRGB: Machado, Oliveira and Fernandes (2009), severity 1.
 VISION = {
     "common": np.eye(3),
     "protanopia": np.array(

@@ -3,6 +3,7 @@
 /**
  * @typedef {import('./types').Style} Style
  * @typedef {import('./types').SourceInfo} SourceInfo
+ * @typedef {import('./store.js').Compare} Compare
  * @typedef {(method: string, payload?: Record<string, any>, onProgress?: (...news: any[]) => void) => Promise<any>} Call
  * @typedef {ReturnType<typeof createApi>} Api
  */
@@ -40,6 +41,17 @@ export function createApi(call) {
      * @returns {Promise<import('./types').Legend>}
      */
     legend: (colormap, scale, show = 'weights') => call('legend', { colormap, scale, show }),
+    /**
+     * @param {{ layer: number, head: number, other: Compare, rows: number[], columns: number[], other_rows: number[],
+     *   other_columns: number[], size: number[], maximum: number, span: number }} part
+     * @param {Style} style
+     * @returns {Promise<import('./types').Compared>}
+     */
+    compare: (part, style) => call('compare', { ...part, ...style }),
+    /** @param {{ layer: number, head: number, other: Compare }} given @returns {Promise<import('./types').CompareFigures>} */
+    compareFigures: (given) => call('compare_figures', given),
+    /** @param {{ layer: number, head: number, other: Compare, query: number }} given @returns {Promise<import('./types').CompareRow>} */
+    compareRow: (given) => call('compare_row', given),
     /** @param {string} text @param {number} layer @returns {Promise<import('./types').Edited>} */
     edit: (text, layer) => call('edit', { text, layer }),
     /**

@@ -6,6 +6,7 @@
 
 import { createApi } from './api.js';
 import { fill, h } from './dom.js';
+import { mountCompare } from './panels/compare.js';
 import { mountFocus } from './panels/focus.js';
 import { mountKernel } from './panels/kernel.js';
 import { mountLinks } from './panels/links.js';
@@ -14,7 +15,7 @@ import { scopedStore } from './store.js';
 
 /**
  * @typedef {import('./store.js').Model} Model
- * @typedef {'overview' | 'focus' | 'links' | 'kernel'} Part
+ * @typedef {'overview' | 'focus' | 'links' | 'compare' | 'kernel'} Part
  * @typedef {object} View
  * @property {Record<Part, HTMLElement>} parts
  * @property {(format: import('./heatmap/export.js').Format) => Promise<import('./heatmap/export.js').Exported>} exported
@@ -35,13 +36,15 @@ export function mount(element, model, { kernel } = {}) {
     overview: card('overview', 'Overview'),
     focus: card('focus', 'Focus'),
     links: card('links', 'Strongest links'),
+    compare: card('compare', 'Compare'),
     kernel: kernel ?? card('kernel', 'Kernel'),
   };
   element.classList.add('attention-view');
-  fill(element, h('div', { class: 'stage' }, parts.overview, parts.focus, parts.links), !kernel && parts.kernel);
+  fill(element, h('div', { class: 'stage' }, parts.overview, parts.focus, parts.links), parts.compare, !kernel && parts.kernel);
   mountOverview(parts.overview, api, store);
   const focus = mountFocus(parts.focus, api, store);
   const links = mountLinks(parts.links, api, store);
+  const compare = mountCompare(parts.compare, api, store, { canEdit: kernel !== undefined });
   mountKernel(parts.kernel, api, store);
   // Weights that were given have no kernel behind them.
   store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));
@@ -54,6 +57,7 @@ export function mount(element, model, { kernel } = {}) {
       store.end();
       focus.destroy();
       links.destroy();
+      compare.destroy();
       element.replaceChildren();
     },
   };
