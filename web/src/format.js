@@ -31,12 +31,12 @@ export function formatWeight(weight) {
 
 /** A number with its sign. @param {number} value */
 export function formatSigned(value) {
-  return `${value > 0 ? '+' : ''}${formatWeight(value)}`.replace('-', '−');
+  return `${value > 0 ? '+' : ''}${formatWeight(value)}`.replaceAll('-', '−');
 }
 
 /** A tick of a legend. @param {number} value @param {boolean} isSigned */
 export function formatTick(value, isSigned) {
-  const text = String(Number(value.toPrecision(2))).replace('-', '−');
+  const text = String(Number(value.toPrecision(2))).replaceAll('-', '−');
   return isSigned && value > 0 ? `+${text}` : text;
 }
 
