@@ -2,6 +2,7 @@
 
 from py_attn.viewer.panels import (  # noqa: F401
     caches,
+    compare,
     decode,
     edit,
     findings,
