@@ -9,7 +9,7 @@ import { formatPercent, surprise, tokenText } from './write-words.js';
  * @typedef {object} Listeners
  * @property {(index: number) => void} onPoint a pointer is over a token
  * @property {() => void} onLeave it has left the text
- * @property {(index: number) => void} onChoose a token was clicked, or reached by a key
+ * @property {(index: number) => void} onChoose a token was clicked, or reached by a key; -1 by Escape, for the newest
  *
  * @typedef {object} Text
  * @property {HTMLElement} element
@@ -107,6 +107,7 @@ function colour(text, weights, query) {
 /** @param {Text} text @param {KeyboardEvent} event @param {Listeners} listeners */
 function onKey(text, event, { onChoose }) {
   const { spans, chosen } = text;
+  if (event.key === 'Escape') return onChoose(-1);
   const last = spans.length - 1;
   const from = chosen < 0 ? spans.length : chosen;
   const to = /** @type {Record<string, number>} */ ({
@@ -117,9 +118,9 @@ function onKey(text, event, { onChoose }) {
     Home: 0,
     End: last,
   })[event.key];
-  if (to === undefined || last < 0) return;
+  if (to === undefined || last < 0) return undefined;
   event.preventDefault();
   const index = Math.min(Math.max(to, 0), last);
   onChoose(index);
-  spans[index].scrollIntoView({ block: 'nearest' });
+  return spans[index].scrollIntoView({ block: 'nearest' });
 }
