@@ -15,8 +15,8 @@ from py_attn.models.written import Written
 class Exact:
     """What a model says of a text over a float32 cache that holds all of it, to compare several caches with.
 
-    Made by :meth:`py_attn.models.smollm2.SmolLM2.read_exactly`. It keeps the last layer's vectors only, 2.3 kB
-    a token, until :meth:`destroy`.
+    Made by :meth:`py_attn.models.smollm2.SmolLM2.read_exactly`. It keeps the last layer's vectors only,
+    2.3 kB a token, until :meth:`destroy`.
 
     Attributes
     ----------

@@ -201,8 +201,8 @@ class Writer:
     ) -> dict[str, Any]:
         """The text scored over a cache, against a float32 cache that holds all of it.
 
-        With ``more``, another cache is about to be compared: the float32 cache's scores are kept for it, until
-        the text changes.
+        With ``more``, another cache is about to be compared: what the float32 cache gives is kept for it,
+        until the text changes.
 
         Returns
         -------

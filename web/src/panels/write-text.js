@@ -66,7 +66,7 @@ function show(text, tokens, from, prompt) {
 /** @param {WrittenToken} token @param {number} index @param {boolean} given */
 function tokenSpan(token, index, given) {
   const { text, logProbability } = token;
-  const probability = logProbability == null ? '' : `, probability ${formatPercent(Math.exp(logProbability))}`;
+  const share = logProbability == null ? '' : formatPercent(Math.exp(logProbability));
   return h(
     'span',
     {
@@ -74,8 +74,8 @@ function tokenSpan(token, index, given) {
       role: 'option',
       id: `write-token-${index}`,
       'aria-selected': 'false',
-      title: `token ${index}${given ? ', of the prompt' : probability}`,
-      dataset: { index },
+      title: `token ${index}${given ? ', of the prompt' : share && `, probability ${share}`}`,
+      dataset: { index, share }, // the share is printed below it
       style: { '--surprise': surprise(token).toFixed(2) },
     },
     tokenText(text),
