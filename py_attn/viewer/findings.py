@@ -17,8 +17,8 @@ from py_attn.viewer.sources.given import GivenLayer
 from py_attn.viewer.sources.source import Array, Layer, Source
 from py_attn.viewer.viewer import Viewer
 
-#: Weights of all heads that are looked at: by numpy or a software adapter (about a second), and by a GPU.
-MAX_SLOW_WEIGHTS, MAX_WEIGHTS = 1 << 23, 1 << 28
+#: Weights of all heads that are looked at: by numpy or a software adapter (half a second), and by a GPU.
+MAX_SLOW_WEIGHTS, MAX_WEIGHTS = 1 << 21, 1 << 28
 #: Weights of one head that are looked at, and weights that lie in memory at once.
 MAX_HEAD_WEIGHTS, CHUNK = 1 << 21, 1 << 22
 #: So many rows are looked at in any case.
