@@ -1,3 +1,17 @@
 """What each panel of the page asks for: a module for a panel. Importing them fills the table of methods."""
 
-from py_attn.viewer.panels import caches, decode, edit, findings, input, kernel, maps, status, write  # noqa: F401
+from py_attn.viewer.panels import (  # noqa: F401
+    caches,
+    compare,
+    decode,
+    edit,
+    findings,
+    input,
+    kernel,
+    maps,
+    own_data,
+    reading,
+    status,
+    why,
+    write,
+)

@@ -40,7 +40,7 @@ async def measure(
         error of the kernel, and of numpy in float32, against float64; ``ok``: whether the error is at most
         twice plain; ``rows`` of ``allRows`` were compared.
     """
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     if not 1 <= repeats <= 1000:
         raise ValueError(f"repeats: expected 1 to 1000, got {repeats}")
     if viewer.device is None:
