@@ -30,7 +30,7 @@ const SORT_NOTES = {
   label: 'Each head stands under the label with its highest score.',
   entropy: 'From the lowest mean entropy of a row to the highest.',
   sparsity: 'From the sparsest weights (Hoyer’s measure) to the most even ones.',
-  similarity: 'Heads with like maps stand together (Jensen–Shannon divergence of their rows, average linkage).',
+  similarity: 'Like maps stand together (Jensen–Shannon divergence, average linkage).',
 };
 
 let counter = 0;
@@ -42,7 +42,7 @@ export function buildFind({ onFound, onGo, onSort }) {
     class: 'input compact',
     type: 'search',
     'aria-label': 'Find heads',
-    placeholder: 'Find heads: previous token',
+    placeholder: 'Find heads: previous …',
     autocomplete: 'off',
     spellcheck: false,
     disabled: true,

@@ -101,6 +101,7 @@ function forget(panel, source) {
   // A text that grows is another source with every token: names that say nothing yet are not written anew.
   if (panel.findings) panel.grid.describe(null, []);
   panel.findings = null;
+  delete panel.element.dataset.findings;
   panel.find.begin(source);
   mark(panel);
 }
