@@ -248,7 +248,7 @@ def test_weights_times_gradients(shown, artifacts):
 out = pa.reference.attention(*arrays)
 grad = out / (out ** 2).sum(-1, keepdims=True)
 pa.reference.attention_weights(*arrays[:2], value=arrays[2], grad_out=grad)[0, 11].tolist()""")  # fmt: skip
-    row = int(shown.locator("canvas.heatmap").get_attribute("aria-label").split("Row ")[1].split(",")[0]) - 1
+    row = int(shown.locator("canvas.heatmap").get_attribute("aria-label").split("Row ")[1].split(",")[0])
     assert sum(wanted[row]) == pytest.approx(1)
     expect_weight(shown, wanted[row][0])
     wait_for_change(shown, HEATMAP, plain)

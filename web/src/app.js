@@ -78,7 +78,7 @@ class App {
     const { address, problems } = readAddress(START);
     const { mod, wgsl, ...look } = address;
     this.#store = createModel(call, { ...look, style: themed(address.style) });
-    if (address.input.kind !== 'sample') this.#wanted = focusOf(address);
+    this.#wanted = focusOf(address);
     this.#given = address;
     this.#problems = problems;
     const api = createApi(call);
