@@ -217,7 +217,7 @@ def test_only_the_parts_that_are_asked_for_are_shown(shown, artifacts):
     """And only their maps are computed: the others are not even in the document."""
     plain = shown.locator("#plain")
     cards = "one => [...one.shadowRoot.querySelectorAll('.card')].map((card) => card.classList[1])"
-    everything = ["overview", "focus", "links", "kernel"]
+    everything = ["overview", "focus", "links", "compare", "kernel"]
     warnings = []
     shown.on("console", lambda message: message.type == "warning" and warnings.append(message.text))
     for asked, found in (
@@ -245,7 +245,7 @@ def test_only_the_parts_that_are_asked_for_are_shown(shown, artifacts):
     assert not warnings
     plain.evaluate("one => { one.setAttribute('parts', 'focus colours'); }")
     expect(plain.locator(".shell-words")).to_contain_text(
-        "“colours” is not known; the parts are overview, focus, links, kernel."
+        "“colours” is not known; the parts are overview, focus, links, compare, kernel."
     )
     assert plain.evaluate(cards) == ["focus"]
     assert len(warnings) == 1

@@ -217,7 +217,7 @@ def test_traits_are_checked_and_observable():
         ("head", -1, "head: expected 0 to 1"),
         ("selection", (0, 6), "from 0 to 5"),
         ("coloring", {"colormap": "jet"}, "colormap: expected"),
-        ("parts", ["focus", "colours"], "parts: expected some of overview, focus, links, kernel"),
+        ("parts", ["focus", "colours"], "parts: expected some of overview, focus, links, compare, kernel"),
         ("parts", [], "parts: expected some of"),
         ("coloring", {"scale": "cube"}, "scale: expected"),
     ):
@@ -228,7 +228,7 @@ def test_traits_are_checked_and_observable():
 
 
 def test_parts_are_named_in_a_list_or_a_string():
-    everything = ["overview", "focus", "links", "kernel"]
+    everything = ["overview", "focus", "links", "compare", "kernel"]
     assert AttentionView(*arrays(8, 4)).parts == everything
     for given in ("links focus", "links, focus", ["links", "focus"], ("focus", "links", "focus")):
         assert AttentionView(*arrays(8, 4), parts=given).parts == ["focus", "links"]

@@ -14,9 +14,11 @@ from py_attn.viewer import Viewer
 WORDS = ("the", " The", "cat", ".", ",", "##s", "[SEP]", "ran", "", "…")
 
 
-async def check_row_sums(seed, heads, rows, keys, begin, step, sharpness, causal):
+async def check_row_sums(case):
     """Each sum's largest error over its bound."""
-    random = np.random.default_rng(seed)
+    names = "heads", "rows", "keys", "begin", "step", "sharpness", "causal"
+    heads, rows, keys, begin, step, sharpness, causal = (case[name] for name in names)
+    random = np.random.default_rng(case["seed"])
     tokens = [WORDS[i] for i in random.integers(len(WORDS), size=keys)]
     scores = sharpness * random.standard_normal((heads, rows, keys))
     position = begin + step * np.arange(rows)

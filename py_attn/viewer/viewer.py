@@ -48,6 +48,8 @@ class Viewer:
         How long that text may run.
     decode : Decode or None
         The decode panel's cache.
+    second : tuple or None
+        Another sentence that heads are compared with: what it was made from, and its source.
     writer : Writer or None
         The language model and its text; None until it is loaded.
     """
@@ -67,6 +69,7 @@ class Viewer:
         self._computing: Engine = ReferenceEngine() if device is None else GPUEngine(device)
         self.model: Any = None
         self.decode: Decode | None = None
+        self.second: tuple[Any, Source] | None = None
         self.writer: Writer | None = None
 
     def beside(self) -> Viewer:

@@ -29,7 +29,7 @@ def _sync(trait: Any) -> Any:
 
 
 #: The parts of a view, in the order in which they stand.
-PARTS = ("overview", "focus", "links", "kernel")
+PARTS = ("overview", "focus", "links", "compare", "kernel")
 #: Traits that a front end may set.
 SETTABLE = ("layer", "head", "selection", "variant", "coloring")
 

@@ -48,8 +48,8 @@ class AttentionView(ViewTraits):
     pool : {"max", "mean"}
         How several weights that share a pixel are combined.
     parts : str or sequence of str, optional
-        What is shown of "overview", "focus", "links" and "kernel", as a list or in one string; by default
-        everything.
+        What is shown of "overview", "focus", "links", "compare" and "kernel", as a list or in one string;
+        by default everything.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 //## Sums over the keys of each row of attention weights p: Σp, Σp·log2(p) and Σp², and Σp over sets of keys that say
 //## what a head does (py_attn/findings has their definitions, and the papers). A workgroup for each row; its invocations
-//## take every WORKGROUP-th key, and add up 16 of them by themselves, as a long sum would lose digits.
+//## take every WORKGROUP-th key, and add up 8 of them by themselves, as a long sum would lose digits.
 //## Negative weights count as 0.
 //# include "lib/math.wgsl"
 
@@ -47,7 +47,7 @@ fn main(
       where_true((kind & {{ punctuation }}u) != 0u, p),
       where_true(distance >= 1 && distance <= {{ nearby }}, p));
     count++;
-    if (count % 16u == 0u) {
+    if (count % 8u == 0u) {
       for (var part = 0u; part < 3u; part++) {
         sums[part] += recent[part];
         recent[part] = vec4<f32>();
@@ -58,11 +58,15 @@ fn main(
     partial_sums[thread_index][part] = sums[part] + recent[part];
   }
   workgroupBarrier();
-  // One barrier, and then 12 short sums: on a CPU every barrier costs time.
+  // One barrier, and then 12 sums, of sums of 8: on a CPU every barrier costs time.
   for (var n = thread_index; n < 12u; n += WORKGROUP) {
     var sum = 0.0;
-    for (var other = 0u; other < WORKGROUP; other++) {
-      sum += partial_sums[other][n / 4u][n % 4u];
+    for (var eight = 0u; eight < WORKGROUP; eight += 8u) {
+      var part = 0.0;
+      for (var other = eight; other < eight + 8u; other++) {
+        part += partial_sums[other][n / 4u][n % 4u];
+      }
+      sum += part;
     }
     out[row * 12u + n] = sum;
   }

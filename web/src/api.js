@@ -3,6 +3,7 @@
 /**
  * @typedef {import('./types').Style} Style
  * @typedef {import('./types').SourceInfo} SourceInfo
+ * @typedef {import('./store.js').Compare} Compare
  * @typedef {(method: string, payload?: Record<string, any>, onProgress?: (...news: any[]) => void) => Promise<any>} Call
  * @typedef {ReturnType<typeof createApi>} Api
  */
@@ -59,6 +60,19 @@ export function createApi(call) {
     readAs: ({ words, special }) => call('read_as', { words, special }),
     /** @param {number} layer @param {number} head @param {import('./types').Over} over @returns {Promise<import('./types').Margins>} */
     margins: (layer, head, over) => call('margins', { layer, head, over }),
+    /** @param {{ layer: number, head: number, query: number, key: number }} cell @returns {Promise<import('./types').Explanation>} */
+    explain: (cell) => call('explain', cell),
+    /**
+     * @param {{ layer: number, head: number, other: Compare, rows: number[], columns: number[], other_rows: number[],
+     *   other_columns: number[], size: number[], maximum: number, span: number }} part
+     * @param {Style} style
+     * @returns {Promise<import('./types').Compared>}
+     */
+    compare: (part, style) => call('compare', { ...part, ...style }),
+    /** @param {{ layer: number, head: number, other: Compare }} given @returns {Promise<import('./types').CompareFigures>} */
+    compareFigures: (given) => call('compare_figures', given),
+    /** @param {{ layer: number, head: number, other: Compare, query: number }} given @returns {Promise<import('./types').CompareRow>} */
+    compareRow: (given) => call('compare_row', given),
     /** @param {string} text @param {number} layer @returns {Promise<import('./types').Edited>} */
     edit: (text, layer) => call('edit', { text, layer }),
     /**

@@ -86,7 +86,7 @@ class App {
     this.#banner = mountBanner(page.banner);
     this.#adapter = mountAdapter(page.adapter);
     const { parts } = mount(page.view, this.#store, { kernel: page.kernel });
-    for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
+    for (const name of /** @type {const} */ (['overview', 'focus', 'links', 'compare'])) parts[name].id = name;
     const stop = () => void runtime.restart().catch(() => {});
     this.#edit = mountEdit(page.edit, api, this.#store, stop);
     mountDecode(page.decode, api, this.#store);

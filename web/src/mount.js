@@ -6,11 +6,13 @@
 
 import { createApi } from './api.js';
 import { fill, h } from './dom.js';
+import { mountCompare } from './panels/compare.js';
 import { mountFocus } from './panels/focus.js';
 import { mountKernel } from './panels/kernel.js';
 import { mountLinks } from './panels/links.js';
 import { mountOverview } from './panels/overview.js';
 import { PARTS } from './parts.js';
+import { mountWhy } from './panels/why.js';
 import { scopedStore } from './store.js';
 
 /**
@@ -37,15 +39,23 @@ export function mount(element, model, { kernel, only = PARTS } = {}) {
     overview: card('overview', 'Overview'),
     focus: card('focus', 'Focus'),
     links: card('links', 'Strongest links'),
+    compare: card('compare', 'Compare'),
     kernel: kernel ?? card('kernel', 'Kernel'),
   };
   element.classList.add('attention-view');
   const has = (/** @type {Part} */ part) => only.includes(part);
   const stage = /** @type {const} */ (['overview', 'focus', 'links']).filter(has).map((part) => parts[part]);
-  fill(element, stage.length > 0 && h('div', { class: 'stage' }, stage), !kernel && has('kernel') && parts.kernel);
+  fill(
+    element,
+    stage.length > 0 && h('div', { class: 'stage' }, stage),
+    has('compare') && parts.compare,
+    !kernel && has('kernel') && parts.kernel,
+  );
   const overview = has('overview') ? mountOverview(parts.overview, api, store) : null;
   const focus = has('focus') ? mountFocus(parts.focus, api, store) : null;
   const links = has('links') ? mountLinks(parts.links, api, store) : null;
+  if (has('links')) mountWhy(parts.links, api, store);
+  const compare = has('compare') ? mountCompare(parts.compare, api, store, { canEdit: kernel !== undefined }) : null;
   if (has('kernel')) mountKernel(parts.kernel, api, store);
   // Weights that were given have no kernel behind them.
   store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));
@@ -62,6 +72,7 @@ export function mount(element, model, { kernel, only = PARTS } = {}) {
       overview?.destroy();
       focus?.destroy();
       links?.destroy();
+      compare?.destroy();
       element.replaceChildren();
     },
   };

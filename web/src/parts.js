@@ -1,9 +1,9 @@
 /** The parts of a view, which an element or a widget may show in part. */
 
-/** @typedef {'overview' | 'focus' | 'links' | 'kernel'} Part */
+/** @typedef {'overview' | 'focus' | 'links' | 'compare' | 'kernel'} Part */
 
 /** In the order in which they stand. @type {readonly Part[]} */
-export const PARTS = ['overview', 'focus', 'links', 'kernel'];
+export const PARTS = ['overview', 'focus', 'links', 'compare', 'kernel'];
 
 /**
  * The parts that somebody asks for; all of them where no known one is named.

@@ -114,6 +114,37 @@ export interface MapWindow {
   step: number;
 }
 
+/** The map of the head in focus, of what it is compared with, and their difference where there is one. */
+export interface Compared {
+  a: MapWindow;
+  b: MapWindow;
+  difference?: MapWindow | null;
+}
+
+/** How far two maps lie apart; without the optional figures where they cannot be subtracted. */
+export interface CompareFigures {
+  /** of the map that is compared with */
+  tokens: string[];
+  /** the largest weight of both maps */
+  maximum: number;
+  note: string;
+  /** why there is no difference, '' where there is one */
+  whyNot: string;
+  step: number;
+  rows?: number;
+  variation?: number;
+  /** bits */
+  shannon?: number;
+  largest?: { query: number; key: number; a: number; b: number; difference: number };
+}
+
+/** One query's weights in both maps. */
+export interface CompareRow {
+  query: number;
+  a: Float32Array;
+  b?: Float32Array | null;
+}
+
 export interface Weights {
   weights: Float32Array;
   rows: [number, number];
@@ -218,6 +249,29 @@ export interface CacheStep {
   change: number;
   time?: number | null; // none without a GPU
   clock: 'gpu' | 'wall' | 'none';
+}
+
+/** The steps from a query and a key to their weight; null for one that does not apply. */
+export interface Explanation {
+  query: Float32Array;
+  key: Float32Array;
+  products: Float32Array;
+  kvHead?: number | null;
+  dot: number;
+  scale: number;
+  scaled: number;
+  softcap?: number | null;
+  capped?: number | null;
+  modded?: number | null;
+  bias?: number | null;
+  hiddenBy: string[];
+  score: number;
+  rowMax: number;
+  exp: number;
+  rowSum: number;
+  visible: number;
+  weight: number;
+  computed: number;
 }
 
 /** What became of the text of a score_mod. */

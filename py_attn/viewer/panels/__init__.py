@@ -2,6 +2,7 @@
 
 from py_attn.viewer.panels import (  # noqa: F401
     caches,
+    compare,
     decode,
     edit,
     findings,
@@ -11,5 +12,6 @@ from py_attn.viewer.panels import (  # noqa: F401
     own_data,
     reading,
     status,
+    why,
     write,
 )

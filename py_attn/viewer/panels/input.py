@@ -43,7 +43,7 @@ async def open_text(viewer: Viewer, text: str) -> dict[str, Any]:
     """
     if viewer.model is None:
         raise ValueError("no model is loaded yet")
-    return viewer.open(_source("text", await viewer.model.trace(text)))
+    return viewer.open(await text_source(viewer, text))
 
 
 @method()
@@ -52,6 +52,11 @@ async def open_synthetic(viewer: Viewer, **shape: Any) -> dict[str, Any]:
     from py_attn.viewer.sources.synthetic import synthetic
 
     return viewer.open(synthetic(**shape))
+
+
+async def text_source(viewer: Viewer, text: str) -> Source:
+    """A text through the model, which must be loaded, without showing it."""
+    return _source("text", await viewer.model.trace(text))
 
 
 def _source(kind: str, trace: Trace[Any]) -> Source:

@@ -48,7 +48,7 @@ async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> 
 async def overview_row(viewer: Viewer, query: int, size: int = 96, **style: Any) -> dict[str, Any]:
     """One row of every map, up to its own column: ``rgba`` uint8 [layers·heads·size·4]."""
     source, _ = viewer.layer(0)
-    row, columns = _range("query", [query, query + 1], source.length), slice(0, query + 1)
+    row, columns = checked_range("query", [query, query + 1], source.length), slice(0, query + 1)
     width = min(size, query + 1)
     part = Window(list(range(source.heads)), row, columns, (1, width) if width <= query else None)
     # All are recorded before the first is waited for.
@@ -87,7 +87,7 @@ async def window(
     """
     source, _ = viewer.layer(layer)
     engine, chosen, head = viewer.map(layer, head, over)
-    r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+    r, c = checked_range("rows", rows, source.length), checked_range("columns", columns, source.length)
     full = (r.stop - r.start, c.stop - c.start)
     cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
     exact = cells == full
@@ -128,7 +128,7 @@ async def weights(
     source, _ = viewer.layer(layer)
     engine, chosen, head = viewer.map(layer, head, over)
     style = Style(show)
-    r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+    r, c = checked_range("rows", rows, source.length), checked_range("columns", columns, source.length)
     count = (r.stop - r.start) * (c.stop - c.start)
     if count > MAX_WEIGHTS:
         raise ValueError(f"rows, columns: expected at most {MAX_WEIGHTS:,} weights, got {count:,}; zoom in")
@@ -156,7 +156,7 @@ async def row(
     """
     source, _ = viewer.layer(layer)
     engine, chosen, head = viewer.map(layer, head, over)
-    part = Window([head], _range("query", [query, query + 1], source.length), slice(0, source.length))
+    part = Window([head], checked_range("query", [query, query + 1], source.length), slice(0, source.length))
     values = (await engine.weights(chosen, source.masking, part, Style(show)))[0, 0]
     strongest = np.argsort(-np.abs(values), kind="stable")[:links]
     return {
@@ -166,7 +166,8 @@ async def row(
     }
 
 
-def _range(name: str, given: list[int], length: int) -> slice:
+def checked_range(name: str, given: list[int], length: int) -> slice:
+    """First and last + 1 as a slice; raises ValueError outside of 0 to ``length``, or for none at all."""
     start, stop = int(given[0]), int(given[1])
     if not 0 <= start < stop <= length:
         raise ValueError(f"{name}: expected a range inside 0 to {length}, got {start} to {stop}")

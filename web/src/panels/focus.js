@@ -1,7 +1,7 @@
 /** One map, large: zoomed and panned, with the exact weight of the chosen cell, or of the one under the pointer. */
 
 import { choose, fill, h, putPixels } from '../dom.js';
-import { formatToken, formatWeight, shortError } from '../format.js';
+import { formatTick, formatToken, formatWeight, shortError } from '../format.js';
 import { download, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
@@ -241,6 +241,6 @@ async function askLegend({ api, store, view }) {
   putPixels(view.strip, rgba, 256, 1);
   fill(
     view.ticks,
-    ticks.map(({ value, at }) => h('span', { style: { '--at': at } }, String(value).replace('-', '−'))),
+    ticks.map(({ value, at }) => h('span', { style: { '--at': at } }, formatTick(value, show === 'gradient'))),
   );
 }
