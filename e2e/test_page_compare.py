@@ -46,6 +46,7 @@ def test_another_head(shown, artifacts):
     choose(shown, "Another head")
     shown.get_by_label("Layer of B").fill("0")
     shown.get_by_label("Layer of B").press("Tab")
+    expect(shown.get_by_label("Head of B")).to_be_focused()
     shown.get_by_label("Head of B").fill("1")
     shown.get_by_label("Head of B").press("Tab")
     shown_maps(shown, '"layer":0,"head":1')
