@@ -26,6 +26,7 @@ import { describeMeaning, describeRows, nameMap } from './wording.js';
  * @property {ReturnType<typeof buildFocus>} view
  * @property {ReturnType<typeof mountHeatmap>} map
  * @property {string} kind of the source that is shown
+ * @property {number} maximum the weight that has the last colour of the map on screen
  * @property {() => void} request asks for what is on screen of the map
  * @property {() => void} inspect shows the weight of the cell under the pointer, or of the chosen one
  */
@@ -82,6 +83,7 @@ export function mountFocus(element, api, store) {
     view,
     map,
     kind: '',
+    maximum: 1,
     request: () => store.state.source && load(store.state),
     inspect: () => inspect(panel),
   };
@@ -121,6 +123,7 @@ function listen(panel) {
   });
   store.on(['style'], ({ style }) => {
     choose(view.scale, style.scale);
+    choose(view.range, style.range ?? 'unit');
     choose(view.pooling, style.pool);
     view.colors.value = style.colormap.replace(/_r$/u, '');
     choose(view.what, style.show ?? 'weights');
@@ -149,7 +152,8 @@ function describe({ view, store }) {
 }
 
 /** @param {Panel} panel @param {State} state */
-async function loadWindow({ api, store, view, map }, state) {
+async function loadWindow(panel, state) {
+  const { api, store, view, map } = panel;
   const { sourceNumber, layer, head, over } = state;
   const style = { ...state.style, show: showOf(state) };
   const { rows, columns, pixels, width } = map.visible();
@@ -166,10 +170,22 @@ async function loadWindow({ api, store, view, map }, state) {
   // No weights share a pixel where every cell is one weight.
   for (const input of view.pooling.querySelectorAll('input')) input.disabled = answer.exact;
   view.pooling.classList.toggle('inactive', answer.exact);
-  view.sampling.hidden = answer.step === 1;
-  view.sampling.textContent = `At this zoom level one of every ${answer.step} rows is computed; zoom in to see all of them.`;
+  describeSampling(view, answer);
+  if (panel.maximum !== (answer.maximum ?? 1)) {
+    panel.maximum = answer.maximum ?? 1;
+    drawLegend(panel);
+  }
   if (!box.dataset.shown) performance.mark('py-attn:first-map');
   box.dataset.shown = [sourceNumber, layer, head, ...(over === 'head' ? [] : [over])].join('/');
+}
+
+/** What is said where not every row is computed. @param {Panel['view']} view @param {import('../types').MapWindow} answer */
+function describeSampling({ sampling }, { step, maximum_step: of = 1 }) {
+  const said = [];
+  if (step > 1) said.push(`At this zoom level one of every ${step} rows is computed; zoom in to see all of them.`);
+  if (of > 1) said.push(`The end of the colours is the largest weight of one of every ${of} rows.`);
+  sampling.hidden = !said.length;
+  sampling.textContent = said.join(' ');
 }
 
 /** @param {Panel} panel */
@@ -233,11 +249,13 @@ function drawLegend(panel) {
 }
 
 /** @param {Panel} panel */
-async function askLegend({ api, store, view }) {
-  const { colormap, scale } = store.state.style;
+async function askLegend({ api, store, view, maximum }) {
+  const { colormap, scale, range } = store.state.style;
   const show = showOf(store.state);
-  const { rgba, ticks } = await api.legend(colormap, scale, show);
-  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? 'share from -1 to 1' : 'weight from 0 to 1'}`);
+  const most = range === 'map' ? maximum : 1;
+  const { rgba, ticks } = await api.legend(colormap, scale, show, most);
+  const end = formatTick(most, false);
+  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? `share from -${end} to ${end}` : `weight from 0 to ${end}`}`);
   putPixels(view.strip, rgba, 256, 1);
   fill(
     view.ticks,
