@@ -1,3 +1,14 @@
 """What each panel of the page asks for: a module for a panel. Importing them fills the table of methods."""
 
-from py_attn.viewer.panels import caches, decode, edit, input, kernel, maps, status, write  # noqa: F401
+from py_attn.viewer.panels import (  # noqa: F401
+    caches,
+    console,
+    decode,
+    edit,
+    input,
+    kernel,
+    maps,
+    own_kernel,
+    status,
+    write,
+)
