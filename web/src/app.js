@@ -41,6 +41,7 @@ export function mountApp(element, runtime) {
   const on = (/** @type {string} */ type, /** @type {(detail: any) => void} */ listener) =>
     runtime.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
   on('progress', (progress) => app.boot.show(progress));
+  on('opened', (source) => app.opened(source));
   on('output', (lines) => app.python.print(lines));
   on('failed', (error) => app.failed(error));
   on('ready', (info) => void app.started(info).catch((error) => app.failed(error)));
@@ -83,12 +84,20 @@ class App {
     this.boot = mountBoot(page.boot);
     this.#banner = mountBanner(page.banner);
     this.#adapter = mountAdapter(page.adapter);
-    const { parts } = mount(page.view, this.#store, { kernel: page.kernel });
-    for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
     const stop = () => void runtime.restart().catch(() => {});
+    const { parts } = mount(page.view, this.#store, { kernel: page.kernel, own: { stop } });
+    for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
     this.#edit = mountEdit(page.edit, api, this.#store, stop);
     mountDecode(page.decode, api, this.#store);
-    this.python = mountConsole(page.console, { show: (source) => runtime.show(source), stop });
+    this.python = mountConsole(page.console, {
+      show: (source) => runtime.show(source),
+      stop,
+      complete: (text, position) => api.complete(text, position),
+    });
+    runtime.focus = () => {
+      const { layer, head, query, key } = this.#store.state;
+      return { layer, head, row: query, column: key };
+    };
     this.#input = mountInput(page.input, this.#store, {
       openSample: async () => void (await this.#openSample()),
       openText: async (text) => this.#open(await api.openText(text)),
@@ -168,7 +177,7 @@ class App {
     if (!info.webgpu) {
       this.#banner.show('warn', 'No WebGPU here.', `${info.reason} Everything below is computed by the numpy reference instead.`, webgpuHelp());
     }
-    this.python.setReady(true);
+    this.python.setReady(true, info.webgpu ? '' : info.reason);
     if (!this.#store.state.source) {
       this.boot.show({ stage: 'sample', loaded: 0, total: 0 });
       this.#input.ready(await this.#openSample());
@@ -199,6 +208,12 @@ class App {
     const arrived = source.kind !== 'sample' || this.#store.state.input.kind === 'sample';
     openSource(this.#store, source, (arrived && this.#wanted) || {});
     if (arrived) this.#wanted = null;
+  }
+
+  /** A cell of the console has opened a source. @param {import('./types').SourceInfo} source */
+  opened(source) {
+    this.#wanted = null;
+    this.#open(source);
   }
 
   // The address

@@ -25,10 +25,11 @@ import { scopedStore } from './store.js';
 /**
  * @param {HTMLElement} element filled by the view
  * @param {Model} model
- * @param {{ kernel?: HTMLElement }} [elsewhere] the element of a part that stands outside of `element`
+ * @param {{ kernel?: HTMLElement, own?: { stop: () => void } }} [page] the element of a part that stands outside of
+ *   `element`; and, where the visitor can edit kernels, what ends Python
  * @returns {View}
  */
-export function mount(element, model, { kernel } = {}) {
+export function mount(element, model, { kernel, own } = {}) {
   const store = scopedStore(model);
   const api = createApi(model.call);
   const parts = {
@@ -42,7 +43,7 @@ export function mount(element, model, { kernel } = {}) {
   mountOverview(parts.overview, api, store);
   const focus = mountFocus(parts.focus, api, store);
   const links = mountLinks(parts.links, api, store);
-  mountKernel(parts.kernel, api, store);
+  mountKernel(parts.kernel, api, store, own);
   // Weights that were given have no kernel behind them.
   store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));
   if (store.state.source) store.begin();

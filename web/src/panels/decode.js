@@ -88,6 +88,7 @@ function begin(panel, source) {
   if (!source) return;
   const { view, caches } = panel;
   panel.length = source.length;
+  view.differs.hidden = source.causal !== false;
   view.slider.max = String(source.length - 1);
   fillCapacities(view, source.length);
   caches.element.hidden = source.length > MAX_LENGTH;
