@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from e2e.lab import until
+from e2e.lab import until, wait_for_maps
 from e2e.test_page import open_synthetic
 
 CLIPBOARD = "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
@@ -173,7 +173,9 @@ def test_a_field_of_the_synthetic_form_says_what_is_wrong_with_it(shown):
 
 
 def test_decoding_says_where_it_differs_from_the_map(shown):
+    painted = int(shown.get_attribute("#overview", "data-painted"))
     shown.get_by_role("radio", name="Sentence").check(force=True)
+    wait_for_maps(shown, painted + 1)
     differs = shown.locator(".decode-differs")
     expect(differs).to_be_visible()
     open_synthetic(shown, Length="64")  # causal

@@ -124,7 +124,7 @@ const worker = {
       if (!asked) throw new Error('this view is gone');
       const result = await timed(`call ${method}`, async () => toPlain(await asked.call(method, given, progress)));
       if (method === 'window' && !rest) setTimeout(() => wholePython().catch(() => {}), REST_AFTER_MS);
-      return Comlink.transfer(result, transferables(result));
+      return result instanceof Object ? Comlink.transfer(result, transferables(result)) : result;
     } catch (error) {
       throw pythonError(error);
     } finally {
