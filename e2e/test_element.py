@@ -153,7 +153,7 @@ def test_attributes_and_properties_lead_and_events_tell(shown):
     expect(plain.locator(".inspector")).to_contain_text("e")
     exact = reference.attention_weights(PLAIN["query"][0], PLAIN["key"][0], causal=True)[0, 1, 4, 3]
     expect(plain.locator(".inspector .weight")).to_have_text(f"{exact:.4f}")
-    plain.get_by_role("gridcell", name="Layer 1, head 0", exact=True).click()
+    plain.locator('.thumb[data-head="1/0"]').click()
     shown.wait_for_function("document.querySelector('#plain').layer === 1")
     assert plain.evaluate("one => [one.head, one.selection, one.tokens.at(-1)]") == [0, [4, 3], "<b>"]
     selection = {"layer": 1, "head": 0, "query": 4, "key": 3, "tokens": ["e", "d"]}
@@ -201,7 +201,7 @@ def test_wrong_files_are_refused_and_the_next_one_is_shown(shown):
         ("nan.npz", "query: expected finite numbers, got NaN at"),
         ("long.npz", "expected 1 to 32,768 tokens, got 100,000"),
         ("other.npz", "array 'query' is missing"),
-        ("plain.html", "expected an .npz file"),
+        ("plain.html", "expected .npz, .npy, .safetensors or .json"),
         ("missing.npz", "The server answered 404"),
     ):
         plain.evaluate("(one, src) => { one.src = src; }", name)
@@ -211,6 +211,58 @@ def test_wrong_files_are_refused_and_the_next_one_is_shown(shown):
     plain.evaluate("one => { one.src = 'plain.npz'; }")
     plain.locator(".painted").nth(5).wait_for()
     expect(words).to_be_hidden()
+
+
+def test_only_the_parts_that_are_asked_for_are_shown(shown, artifacts):
+    """And only their maps are computed: the others are not even in the document."""
+    plain = shown.locator("#plain")
+    cards = "one => [...one.shadowRoot.querySelectorAll('.card')].map((card) => card.classList[1])"
+    everything = ["overview", "focus", "links", "compare", "kernel"]
+    warnings = []
+    shown.on("console", lambda message: message.type == "warning" and warnings.append(message.text))
+    for asked, found in (
+        ("focus", ["focus"]),
+        ("links,overview", ["overview", "links"]),
+        ("kernel", ["kernel"]),
+        ("overview", ["overview"]),
+        ("", everything),
+    ):
+        plain.evaluate("(one, parts) => { one.parts = parts; }", asked)
+        assert plain.evaluate(cards) == found
+        if "focus" in found:
+            expect(plain.locator(".heatmap-box")).to_have_attribute("data-shown", re.compile("."))
+        expect(plain.locator(".shell-words")).to_be_hidden()
+        for width in (1200, 390):
+            shown.set_viewport_size({"width": width, "height": 900})
+            next_frames(shown)
+            sizes = plain.locator(".card").evaluate_all(
+                "cards => cards.map((card) => [card.clientWidth, card.parentElement.clientWidth])"
+            )
+            if len(found) == 1:
+                (card, around) = sizes[0]
+                assert around - 4 <= card <= around
+            plain.screenshot(path=artifacts / f"element-parts-{asked or 'all'}-{width}.png")
+    assert not warnings
+    plain.evaluate("one => { one.setAttribute('parts', 'focus colours'); }")
+    expect(plain.locator(".shell-words")).to_contain_text(
+        "“colours” is not known; the parts are overview, focus, links, compare, kernel."
+    )
+    assert plain.evaluate(cards) == ["focus"]
+    assert len(warnings) == 1
+    assert "colours" in warnings[0]
+    plain.evaluate("one => { one.removeAttribute('parts'); }")
+    expect(plain.locator(".shell-words")).to_be_hidden()
+    plain.locator(".painted").nth(5).wait_for()
+    shown.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_a_part_that_is_not_shown_cannot_be_saved(shown):
+    plain = shown.locator("#plain")
+    plain.evaluate("one => { one.parts = 'overview'; }")
+    words = plain.evaluate("one => one.export('png').then(() => '', (error) => error.message)")
+    assert "“focus” is not shown" in words
+    plain.evaluate("one => { one.parts = ''; }")
+    plain.locator(".painted").nth(5).wait_for()
 
 
 def test_nothing_scrolls_sideways_in_a_narrow_column(shown):

@@ -28,7 +28,7 @@ def fragment(page):
 def test_what_is_looked_at_is_kept_and_comes_back(page, site_url):
     opened(page, site_url)
     assert fragment(page) == ""
-    page.get_by_role("gridcell", name="Layer 2, head 4", exact=True).click()
+    page.locator('.thumb[data-head="2/4"]').click()
     page.wait_for_selector(".heatmap-box[data-shown$='/2/4']")
     point_at(page, 7, 3)
     page.mouse.down()
@@ -52,10 +52,10 @@ def test_what_is_looked_at_is_kept_and_comes_back(page, site_url):
 
 def test_back_forward_and_a_pasted_address(page, site_url):
     opened(page, site_url)
-    page.get_by_role("gridcell", name="Layer 0, head 1", exact=True).click()
+    page.locator('.thumb[data-head="0/1"]').click()
     until(page, lambda: "layer=0" in fragment(page), "the head in the address")
     page.wait_for_timeout(1100)  # a later step is one of its own
-    page.get_by_role("gridcell", name="Layer 3, head 3", exact=True).click()
+    page.locator('.thumb[data-head="3/3"]').click()
     until(page, lambda: "layer=3" in fragment(page), "the head in the address")
     page.go_back()
     head_shown(page, 0, 1)
@@ -116,7 +116,7 @@ def test_a_score_mod_of_a_link_waits_for_the_visitor(page, site_url):
 def test_share_copies_the_address(page, site_url):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened(page, site_url)
-    page.get_by_role("gridcell", name="Layer 0, head 1", exact=True).click()
+    page.locator('.thumb[data-head="0/1"]').click()
     page.get_by_role("button", name="Share").click()
     expect(page.locator(".share-said")).to_have_text("Link copied.")
     assert page.evaluate("navigator.clipboard.readText()") == page.evaluate("location.href")

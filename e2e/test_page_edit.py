@@ -36,7 +36,7 @@ def write(page, text):
 
 
 def test_a_preset_changes_every_map_and_none_brings_them_back(shown, artifacts):
-    thumb = '.thumb[aria-label="Layer 0, head 0"] canvas'
+    thumb = '.thumb[data-head="0/0"] canvas'
     plain, large = pixels(shown, thumb), settled_map(shown)
     before = pixels(shown, ".edit-maps figure:first-child canvas")
     preset(shown, "Prefix-LM")
@@ -99,7 +99,7 @@ def test_the_next_source_and_the_kernels_know_the_edit(shown):
 ENDLESS = "def score_mod(score, b, h, q_idx, kv_idx):\n    while True:\n        pass"
 ENDLESS_IN_C = "sum(iter(int, 1))"
 TRIPLED = "print('applied')\ndef score_mod(score, b, h, q_idx, kv_idx): return 3 * score"
-THUMB = '.thumb[aria-label="Layer 0, head 0"] canvas'
+THUMB = '.thumb[data-head="0/0"] canvas'
 
 
 def wait_for_typing_to_be_applied(page):
@@ -236,7 +236,7 @@ def test_weights_times_gradients(shown, artifacts):
     painted = int(shown.get_attribute("#overview", "data-painted"))
     shown.get_by_role("radio", name="Sentence").check(force=True)
     wait_for_maps(shown, painted + 1)
-    shown.get_by_role("gridcell", name="Layer 5, head 11", exact=True).click()
+    shown.locator('.thumb[data-head="5/11"]').click()
     expect(shown.locator(".heatmap-box")).to_have_attribute("data-shown", re.compile("/5/11$"))
     plain = settled_map(shown)
     shown.get_by_role("radio", name="Weight × gradient").check(force=True)

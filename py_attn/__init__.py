@@ -4,6 +4,8 @@ Start with ``device = await pa.request_device()``. Then call :func:`attention` a
 tensors or numpy arrays, and read results back with ``await tensor.numpy()``.
 """
 
+from typing import Any
+
 from py_attn import models, onnx, reference, turboquant
 from py_attn.bridges import request_device
 from py_attn.errors import (
@@ -48,6 +50,7 @@ __all__ = [
     "decode_partials",
     "default_device",
     "exp",
+    "findings",
     "log",
     "maximum",
     "minimum",
@@ -63,3 +66,12 @@ __all__ = [
     "varlen_attention_backward",
     "where",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is first used: a page starts without it.
+    if name == "findings":
+        from importlib import import_module
+
+        return import_module("py_attn.findings")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,19 @@ _ANCHORS = {
     "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c 1fa088 28ae80 3fbc73 5ec962 "
     "84d44b addc30 d8e219 fde725",
 }
+#: The colours of 0, -1 and 1 in CIELAB for each theme.
+_DIVERGING = {
+    "light": ((97.0, 0.0, 0.0), (46.0, 15.5, -58.0), (46.0, 25.4, 54.4)),
+    "dark": ((10.0, 0.0, 0.0), (70.0, 3.8, -43.8), (70.0, 24.0, 59.3)),
+}
+_WHITE = np.array([0.95047, 1.0, 1.08883])
+_RGB_OF_XYZ = np.array(
+    [
+        [3.2404542, -1.5371385, -0.4985314],
+        [-0.9692660, 1.8760108, 0.0415560],
+        [0.0556434, -0.2040259, 1.0572252],
+    ]
+)
 SCALES = ("linear", "sqrt", "log")
 #: The log scale spans this many decades below the maximum.
 DECADES = 4.0
@@ -47,14 +60,31 @@ def table(name: str) -> Pixels:
 
 @functools.cache
 def signed_table(name: str) -> Pixels:
-    """511 colours for values from -1 to 1: zero in the middle, :func:`table` above it.
+    """511 colours [511, 4] RGBA for values from -1 to 1: blue below zero, a neutral colour, orange above.
 
-    Below zero it has red and blue exchanged, with a gradual transition from the colour of zero.
+    Straight lines in CIELAB (CIE 015:2018, D65) from the neutral colour to the two ends, which are equally
+    light: equal steps look equally large, x and -x are equally light, and the two hues stay apart for people
+    who do not tell red from green. The neutral colour is the background of the theme that :func:`table` is
+    for: near black, or near white for a name that ends in ``_r``.
     """
-    above = table(name)
-    blend = np.minimum(np.arange(256) / 64, 1)[:, None]
-    exchanged = above[:, [2, 1, 0, 3]] * blend + above[0] * (1 - blend)
-    return np.concatenate([exchanged[:0:-1].round().astype(np.uint8), above])
+    table(name)  # refuses an unknown name
+    neutral, below, above = _DIVERGING["light" if name.endswith("_r") else "dark"]
+    share = np.abs(np.linspace(-1, 1, 511))[:, None]
+    ends = np.where(np.arange(511)[:, None] < 255, below, above)
+    rgb = _srgb(neutral + share * (ends - np.array(neutral)))
+    return np.concatenate([np.rint(255 * rgb), np.full((511, 1), 255.0)], axis=-1).astype(np.uint8)
+
+
+def _srgb(lab: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """CIELAB [..., 3] under D65 as sRGB (IEC 61966-2-1) from 0 to 1."""
+    fy = (lab[..., 0] + 16) / 116
+    f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], axis=-1)
+    xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * _WHITE
+    linear = np.clip(xyz @ _RGB_OF_XYZ.T, 0, 1)
+    encoded: npt.NDArray[np.float64] = np.where(
+        linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055
+    )
+    return encoded
 
 
 def position(values: npt.ArrayLike, scale: str = "linear", maximum: float = 1.0) -> Array:

@@ -8,6 +8,7 @@ import py_attn as pa
 from py_attn.kernels import nn
 from py_attn.kernels.decode.cache import CACHE_DTYPES
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
+from py_attn.kernels.maps.row_sums import row_sums
 from py_attn.kernels.steps import new_state
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -95,6 +96,12 @@ def gradients(device):
         pa.attention_backward(grad, query, key, value_tensor, grad, device.empty((1, 2, 5)), causal=True)
 
 
+def findings(device):
+    """What sums rows of weights."""
+    words = device.empty((40,), "uint32")
+    row_sums(device.empty((2, 3, 20, 40)), words, words, row_begin=1, row_step=2)
+
+
 def decoding(device):
     """Quantised caches, kept tokens, sinks and mods."""
     kinds = ("float32", "float16", "turboquant4", "turboquant3", "turboquant2", "turboquant1")
@@ -162,4 +169,4 @@ def language_model(device):
             nn.logits(x, norm, matrix(rows, form), state=at, count=count)
 
 
-ALL = (mods_and_sinks, packed_sequences, gradients, decoding, steps, language_model)
+ALL = (mods_and_sinks, packed_sequences, gradients, findings, decoding, steps, language_model)

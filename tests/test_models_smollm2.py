@@ -351,7 +351,8 @@ async def test_caches_that_do_not_fit(model, method, options, words):
 
 
 async def test_nothing_to_compare_or_to_profile(model):
-    await nothing_is_dispatched(model, model.compare, ValueError, "text: expected at least two tokens")
+    for call in (model.compare, model.read_exactly):
+        await nothing_is_dispatched(model, call, ValueError, "text: expected at least two tokens")
     for measure in (model.profile, model.time_step):
         await nothing_is_dispatched(model, measure, ValueError, "text: nothing was written yet")
     stream = lambda: model.stream()  # noqa: E731
@@ -369,6 +370,37 @@ async def test_a_comparison_leaves_the_text_and_no_memory(model):
         await model.compare(**options)
     gc.collect()
     assert model.tokens == PROMPT
+    assert model.device.memory_allocated() <= before + 64
+
+
+async def entries_of(bridge, call):
+    """How many entries of the bridge's log a call makes."""
+    before = len(bridge.log)
+    await call()
+    return len(bridge.log) - before
+
+
+async def test_a_text_that_was_read_exactly_serves_several_comparisons(bridge, model):
+    await model.start(PROMPT)
+    await model.device.synchronize()
+    before = model.device.memory_allocated()
+    exact = await model.read_exactly()
+    gc.collect()
+    # The last layer's vectors in float32, and no cache.
+    vectors = 4 * model.config.width * len(PROMPT)
+    assert model.device.memory_allocated() <= before + vectors + 64
+    alone = await entries_of(bridge, lambda: model.compare("float16"))
+    together = await entries_of(bridge, lambda: model.compare("float16", exact=exact))
+    nothing_to_read = await entries_of(bridge, lambda: model.compare(exact=exact))
+    assert nothing_to_read < together < alone
+    await model.start(PROMPT[:-1])
+    call = lambda: model.compare(exact=exact)  # noqa: E731
+    await nothing_is_dispatched(model, call, ValueError, "exact: it was read of another text")
+    await model.start(PROMPT)
+    model.heads_off = {(0, 1)}
+    await nothing_is_dispatched(model, call, ValueError, "or with other heads")
+    exact.destroy()
+    gc.collect()
     assert model.device.memory_allocated() <= before + 64
 
 
@@ -441,6 +473,7 @@ async def test_a_second_call_while_one_writes_is_refused_and_the_first_goes_on(m
         lambda: model.score(PROMPT),
         lambda: model.alternatives(1),
         lambda: model.compare(),
+        lambda: model.read_exactly(),
         lambda: model.use_cache("float16", CONTEXT),
         lambda: model.profile(),
     )
@@ -560,6 +593,7 @@ async def test_a_destroyed_model_says_so(bridge, model):
         lambda: model.alternatives(1),
         lambda: model.attention(0),
         lambda: model.compare(),
+        lambda: model.read_exactly(),
         lambda: model.use_cache("float16", CONTEXT),
         lambda: model.profile(),
         lambda: model.time_step(),

@@ -207,6 +207,7 @@ def test_there_are_enough_of_them(shaders):
         "logits",
         "pack_quantized",
         "project_qkv",
+        "row_sums",
         "sink_gradient",
         "turboquant_quantize",
         "turboquant_rotate",

@@ -173,6 +173,61 @@ def test_caches_are_compared_on_the_text():
     assert ring["perplexity"] > kept["perplexity"] > full["perplexity"]
 
 
+FULL = {"cache": "float32", "more": True}
+
+
+def test_the_float32_text_is_read_once_for_all_caches_and_not_kept():
+    viewer = writing()
+    write_all(viewer, 30)
+    read = viewer.writer.model.read
+    alone = [call(viewer, "write_compare", cache=cache) for cache in ("float16", "turboquant4")]
+    assert [each.destroyed for each in read] == [True, True]
+    together = [
+        call(viewer, "write_compare", cache=cache, more=more)
+        for cache, more in (("float16", True), ("turboquant4", False))
+    ]
+    assert [each.destroyed for each in read] == [True, True, True]
+    for ours, theirs in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(ours.pop("kl"), theirs.pop("kl"))
+        assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("method", "payload"),
+    [
+        ("write_next", {"count": 1}),
+        ("write_back", {"length": 3}),
+        ("write_start", {"prompt": "the sea"}),
+        ("write_cache", {"cache": "float16"}),
+        ("write_heads_off", {"heads": [[0, 1]]}),
+    ],
+)
+def test_a_comparison_that_is_left_keeps_nothing_once_the_text_changes(method, payload):
+    viewer = writing()
+    write_all(viewer, 5)
+    call(viewer, "write_compare", **FULL)
+    assert not viewer.writer.model.read[0].destroyed
+    call(viewer, method, **payload)
+    assert viewer.writer.model.read[0].destroyed
+    call(viewer, "write_compare", **FULL)
+    assert [each.destroyed for each in viewer.writer.model.read] == [True, False]
+
+
+def test_a_comparison_that_fails_keeps_nothing():
+    viewer = writing()
+    write_all(viewer, 5)
+    call(viewer, "write_compare", **FULL)
+    model = viewer.writer.model
+
+    async def fail(**_):
+        raise RuntimeError("the device was lost")
+
+    model.compare = fail
+    with pytest.raises(RuntimeError, match="the device was lost"):
+        call(viewer, "write_compare", **FULL)
+    assert model.read[0].destroyed
+
+
 def test_the_text_is_the_source():
     viewer = writing()
     write_all(viewer, 6)

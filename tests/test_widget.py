@@ -217,12 +217,24 @@ def test_traits_are_checked_and_observable():
         ("head", -1, "head: expected 0 to 1"),
         ("selection", (0, 6), "from 0 to 5"),
         ("coloring", {"colormap": "jet"}, "colormap: expected"),
+        ("parts", ["focus", "colours"], "parts: expected some of overview, focus, links, compare, kernel"),
+        ("parts", [], "parts: expected some of"),
         ("coloring", {"scale": "cube"}, "scale: expected"),
     ):
         with pytest.raises(traitlets.TraitError, match=words):
             setattr(shown, name, bad)
     shown.coloring = {"colormap": "magma"}
     assert shown.coloring == {"colormap": "magma", "scale": "sqrt", "pool": "max"}
+
+
+def test_parts_are_named_in_a_list_or_a_string():
+    everything = ["overview", "focus", "links", "compare", "kernel"]
+    assert AttentionView(*arrays(8, 4)).parts == everything
+    for given in ("links focus", "links, focus", ["links", "focus"], ("focus", "links", "focus")):
+        assert AttentionView(*arrays(8, 4), parts=given).parts == ["focus", "links"]
+    for given in ("", [], "maps"):
+        with pytest.raises(traitlets.TraitError, match="parts: expected some of overview"):
+            AttentionView(*arrays(8, 4), parts=given)
 
 
 async def test_a_front_end_sets_traits():
@@ -235,6 +247,20 @@ async def test_a_front_end_sets_traits():
     front.to_kernel({"kind": "set", "traits": {"layer": 7}})
     await asyncio.sleep(0.01)
     assert (shown.layer, shown.selection, seen) == (2, (1, 2), [2])
+
+
+async def test_every_front_end_reads_tokens_in_the_same_way():
+    shown = AttentionView(*arrays(3, 1, 2, 4, 4), tokens=["[CLS]", "un", "##do", "[SEP]"])
+    assert (shown.source["canMergeWords"], shown.source["specialTokens"]) == (True, 2)
+    front = FrontEnd(shown)
+    await front.hello()
+    await front.call("connect")
+    answer = await front.call("read_as", words=True, special="hide")
+    assert answer["tokens"] == shown.tokens == ["undo"]
+    assert shown.source["reading"] == {"words": True, "special": "hide"}
+    assert shown.source["length"] == 1
+    await front.call("read_as")
+    assert shown.tokens == ["[CLS]", "un", "##do", "[SEP]"]
 
 
 def test_attentions_of_a_transformers_model():

@@ -51,6 +51,16 @@ class Difference(NamedTuple):
     divergence: np.ndarray[Any, Any]
 
 
+class Exact:
+    """What the float32 cache gives for a text."""
+
+    def __init__(self, tokens: list[int], heads_off: set[tuple[int, int]]) -> None:
+        self.tokens, self.heads_off, self.destroyed = tokens, heads_off, False
+
+    def destroy(self) -> None:
+        self.destroyed = True
+
+
 class FakeWriter:
     """The interface of ``pa.models.load("smollm2")``.
 
@@ -84,6 +94,7 @@ class FakeWriter:
         self.end_at = end_at
         self.tokens: list[int] = []
         self.heads_off: set[tuple[int, int]] = set()
+        self.read: list[Exact] = []
 
     def _set_cache(self, cache: str, context: int, ring: bool, sink_tokens: int, history: int | None) -> None:
         self.cache_options = CacheOptions(
@@ -169,6 +180,8 @@ class FakeWriter:
     async def alternatives(self, index: int) -> list[tuple[int, str, float]]:
         return self._likeliest(index)
 
+    special_ids = frozenset({END})
+
     def layer_tensors(self, layer: int) -> tuple[Any, Any, Any]:
         """Query, key and value [1, H, T, D] of all tokens."""
         length = len(self.tokens)
@@ -206,8 +219,18 @@ class FakeWriter:
     async def profile(self) -> dict[str, float | None]:
         return {"logits": 61.0, "project_qkv": 210.0, "decode_split": 88.0, "choose_token": None}
 
-    async def compare(self, *, cache: str, context: int, ring: bool, sink_tokens: int) -> Difference:
+    async def read_exactly(self) -> Exact:
+        await asyncio.sleep(10 * self.seconds)
+        exact = Exact(list(self.tokens), set(self.heads_off))
+        self.read.append(exact)
+        return exact
+
+    async def compare(
+        self, *, cache: str, context: int, ring: bool, sink_tokens: int, exact: Exact
+    ) -> Difference:
         """A ring without kept tokens collapses once it is full; fewer bits lose a little everywhere."""
+        if exact.destroyed or (exact.tokens, exact.heads_off) != (self.tokens, self.heads_off):
+            raise ValueError("exact: it was read of another text")
         await asyncio.sleep(10 * self.seconds)
         count = len(self.tokens) - 1
         rng = np.random.default_rng(len(cache))

@@ -267,7 +267,14 @@ async def compared_and_changed(case):
         logits = [await model._text.logits(0, len(ids) - 1).numpy() for model in (exact, other)]
         a, b = logits[0].astype(np.float64), logits[1].astype(np.float64)
         before = pa.default_device().memory_allocated()
-        difference = await exact.compare(**{name: options[name] for name in options if name != "history"})
+        asked = {name: options[name] for name in options if name != "history"}
+        difference = await exact.compare(**asked)
+        kept = await exact.read_exactly()
+        for wanted in (asked, {"context": len(ids)}):
+            # The figures do not depend on whether the float32 text was read before or for this call.
+            figures = await exact.compare(**wanted), await exact.compare(**wanted, exact=kept)
+            assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*figures, strict=True))
+        kept.destroy()
         gc.collect()
         assert pa.default_device().memory_allocated() <= before + 4096
         assert exact.tokens == ids

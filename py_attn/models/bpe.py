@@ -147,11 +147,7 @@ class BPE:
 
     def token_bytes(self, id: SupportsIndex) -> bytes:
         """The bytes that a token stands for."""
-        token = self.tokens[self.check_id(id)]
-        try:
-            return bytes([_BYTES[character] for character in token])
-        except KeyError:  # a special token may have any characters
-            return token.encode()
+        return bytes_of(self.tokens[self.check_id(id)])
 
     def token_text(self, id: SupportsIndex) -> str:
         r"""A single token's text for display: bytes that are no whole characters as ``\xe2``."""
@@ -245,6 +241,14 @@ def _byte_characters() -> list[str]:
 
 _BYTE_CHARACTERS = _byte_characters()
 _BYTES = {character: byte for byte, character in enumerate(_BYTE_CHARACTERS)}
+
+
+def bytes_of(token: str) -> bytes:
+    """The bytes that a token of the vocabulary stands for."""
+    try:
+        return bytes([_BYTES[character] for character in token])
+    except KeyError:  # a special token may have any characters
+        return token.encode()
 
 
 @functools.cache  # as it takes some time, which importing this module should not take

@@ -24,7 +24,7 @@ from py_attn.models.cache_options import CacheOptions, check_cache
 from py_attn.models.llama_weights import Config
 from py_attn.models.smollm2_base import LanguageModel
 from py_attn.models.smollm2_checks import NOTHING_WRITTEN, as_list, check_count, check_seed, check_stop
-from py_attn.models.smollm2_compare import compare_caches
+from py_attn.models.smollm2_compare import Exact, compare_caches, read_exactly
 from py_attn.models.smollm2_steps import Steps, Stream, pause
 from py_attn.models.smollm2_values import Alternative, Difference, StepTiming, Timing, Token
 from py_attn.models.written import Weights, Written
@@ -289,23 +289,27 @@ class SmolLM2(LanguageModel):
         context: int | None = None,
         ring: bool = False,
         sink_tokens: int = 0,
+        *,
+        exact: Exact | None = None,
     ) -> Difference:
         """What another cache does to the text so far, against a float32 cache that holds all of it.
 
         The arguments are those of :func:`py_attn.models.load`; ``context`` is the text's length unless given.
+        ``exact``, from :meth:`read_exactly`, spares several comparisons from processing the text with the
+        float32 cache each time.
 
         Raises
         ------
         ValueError, TypeError
-            For options that do not fit, or a text of fewer than two tokens.
+            For options that do not fit, a text of fewer than two tokens, or an ``exact`` of another text.
         RuntimeError
             While the model is at work.
         """
-        self._check_open()
-        tokens = self.tokens
-        if len(tokens) < 2:
-            raise ValueError(f"text: expected at least two tokens to compare with, got {len(tokens)}")
-        length = len(tokens)
+        length = self._check_comparable()
+        if exact is not None and not exact.is_of(self._text):
+            raise ValueError(
+                "exact: it was read of another text, or with other heads; call read_exactly again"
+            )
         size = length if context is None else context
         checked = check_cache(cache, size, ring, sink_tokens, None, self.config.context_length)
         if not ring and checked.context < length:
@@ -314,7 +318,34 @@ class SmolLM2(LanguageModel):
         if checked.context >= length:  # a larger cache than the text would hold the same
             options = CacheOptions(checked.dtype, context=length, history=length)
         async with self._at_work():
-            return await compare_caches(self._text, options, pause)
+            whole = exact or await read_exactly(self._text, pause)
+            try:
+                return await compare_caches(self._text, options, pause, whole)
+            finally:
+                if whole is not exact:
+                    whole.destroy()
+
+    async def read_exactly(self) -> Exact:
+        """Process the text so far with a float32 cache, for several calls of :meth:`compare`.
+
+        Raises
+        ------
+        ValueError
+            For a text of fewer than two tokens.
+        RuntimeError
+            While the model is at work.
+        """
+        self._check_comparable()
+        async with self._at_work():
+            return await read_exactly(self._text, pause)
+
+    def _check_comparable(self) -> int:
+        """The text's length in tokens."""
+        self._check_open()
+        length = len(self._text.tokens)
+        if length < 2:
+            raise ValueError(f"text: expected at least two tokens to compare with, got {length}")
+        return length
 
     async def use_cache(
         self,

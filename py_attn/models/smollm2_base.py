@@ -67,6 +67,11 @@ class LanguageModel:
         """
         return self.tokenizer.decode(ids)
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the vocabulary's special tokens, such as ``<|im_start|>``."""
+        return frozenset(self.tokenizer.special.values())
+
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The prompt for the assistant's next answer, by the chat template of the model's file.
 

@@ -153,10 +153,15 @@ class Written:
 
     def destroy(self) -> None:
         """Free the logs and caches; the weights stay."""
+        self.keep_vectors()
+        self._x.destroy()
+
+    def keep_vectors(self) -> None:
+        """Free all but the last layer's vectors, which `logits`, `statistics` and `differences` read."""
         self._forget_program()
         for cache in {*self._caches, *self._whole}:
             cache.destroy()
-        logs = (self._state, self._tokens, self._log_probs, *self._alternatives, self._x, self._rope)
+        logs = (self._state, self._tokens, self._log_probs, *self._alternatives, self._rope)
         for tensor in (*logs, *self._queries, *self._head_scales):
             tensor.destroy()
 

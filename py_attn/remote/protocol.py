@@ -12,6 +12,7 @@ Traits of the model (synced both ways unless noted)
 ``layer``, ``head`` : int
 ``selection`` : [query, key]
 ``variant`` : str, the kernel variant that the timings panel measures ("auto", "naive", …)
+``parts`` : the parts that are shown, of "overview", "focus", "links", "compare" and "kernel"
 ``coloring`` : {"colormap": "auto" | "rocket" | …, "scale": "linear" | "sqrt" | "log", "pool": "max" | "mean"}
     "auto": the front end takes "rocket" in a dark theme and "rocket_r" in a light one. The trait is not
     called ``style``, because Jupyter's DOMWidgetView tries to show a trait of that name as a style widget.

@@ -9,12 +9,13 @@ from typing import Any
 import py_attn as pa
 from py_attn.viewer.console import Console
 from py_attn.viewer.decoding import Decode
-from py_attn.viewer.engines.engine import Engine
+from py_attn.viewer.engines.engine import Engine, Over
 from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.engines.host import GivenEngine, ReferenceEngine
 from py_attn.viewer.methods import METHODS, early_methods
 from py_attn.viewer.sources.given import GivenSource
 from py_attn.viewer.sources.mods import LIMIT_SECONDS, ModError, compile_mods, explain
+from py_attn.viewer.sources.reading import Reading, possible
 from py_attn.viewer.sources.source import Layer, Source
 from py_attn.viewer.writing import Writer
 
@@ -36,7 +37,9 @@ class Viewer:
     device : Device or None
         The GPU, when there is one.
     source : Source or None
-        What is being looked at.
+        What is being looked at, as it is read.
+    reading : Reading or None
+        How its tokens are read; None for as they are.
     model : MiniLM or MiniLMReference or None
         Turns a text into a source; None until it is loaded.
     shown : dict or None
@@ -49,6 +52,8 @@ class Viewer:
         Counts the measurements that were cancelled.
     decode : Decode or None
         The decode panel's cache.
+    second : tuple or None
+        Another sentence that heads are compared with: what it was made from, and its source.
     writer : Writer or None
         The language model and its text; None until it is loaded.
     """
@@ -57,6 +62,7 @@ class Viewer:
         self.console = Console()
         self.source: Source | None = None
         self.shown: dict[str, Any] | None = None
+        self.reading: Reading | None = None
         self.edit_text = ""
         self.limit_seconds = LIMIT_SECONDS
         self.measuring = 0
@@ -69,6 +75,7 @@ class Viewer:
         self._computing: Engine = ReferenceEngine() if device is None else GPUEngine(device)
         self.model: Any = None
         self.decode: Decode | None = None
+        self.second: tuple[Any, Source] | None = None
         self.writer: Writer | None = None
 
     def beside(self) -> Viewer:
@@ -82,7 +89,21 @@ class Viewer:
         """The engine that computes, or looks up, the weights of the source."""
         return self._engine_for(self.source)
 
+    @property
+    def base(self) -> Source | None:
+        """The source token by token, however it is read."""
+        return self.source and (self.source.base or self.source)
+
+    @property
+    def base_engine(self) -> Engine:
+        """The engine that computes, or looks up, the weights of the source token by token."""
+        return self._engine_for(self.base)
+
     def _engine_for(self, source: Source | None) -> Engine:
+        if source is not None and source.base is not None:
+            from py_attn.viewer.engines.derived import DerivedEngine
+
+            return DerivedEngine(self._engine_for(source.base))
         return GivenEngine() if isinstance(source, GivenSource) else self._computing
 
     @property
@@ -157,38 +178,88 @@ class Viewer:
         """
         engine = self._engine_for(source)
         engine.check(source.heads, source.length, source.head_dim)
-        self.source, self.decode = source, None
+        self.decode = None
         problem = None
         # The visitor's text applies to the next source too, unless it fails there.
         try:
-            self.source = self.edited(source, self.edit_text)
+            source = self.edited(source, self.edit_text)
         except ModError as error:
             problem = explain(error)
             if not error.finished:
                 self.edit_text = ""
+        self.show(source)
+        return self.describe() | {"editError": problem}
+
+    def show(self, source: Source) -> None:
+        """Show a source as the visitor reads tokens."""
+        if self.reading is None:
+            self.source = source
+        else:
+            from py_attn.viewer.sources.derived import read
+
+            self.source = read(source, self.reading)
+
+    def describe(self) -> dict[str, Any]:
+        """What a front end needs to know about the source that is shown."""
+        source = self._shown()
         return {
             **source.describe(),
-            "engine": engine.name,
-            "edited": self.source.edited,
-            "editError": problem,
+            **possible(source, self.reading),
+            "engine": self.engine.name,
+            "edited": source.edited,
+            "editError": None,
         }
 
     def edited(self, source: Source, text: str) -> Source:
-        """The source with the functions that ``text`` defines.
+        """The source with the functions that ``text`` defines; given weights stay as they are.
 
         Raises
         ------
         ModError
             With the line of the text that is to blame, where one is.
         """
+        if isinstance(source, GivenSource):
+            return source
         given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
         mods = compile_mods(text, self.device, limit_seconds=self.limit_seconds, **given) if text else None
         return replace(source, masking=replace(source.masking, mods=mods))
 
     def layer(self, layer: int) -> tuple[Source, Layer]:
-        """The source that is open, and one of its layers."""
+        """The source that is open, as it is read, and one of its layers."""
+        return _layer_of(self._shown(), layer)
+
+    def base_layer(self, layer: int) -> tuple[Source, Layer]:
+        """The source that is open token by token, and one of its layers, with queries, keys and values."""
+        source = self._shown()
+        return _layer_of(source.base or source, layer)
+
+    def map(self, layer: int, head: int, over: Over) -> tuple[Engine, Layer, int]:
+        """A map of the source: what computes it, and of which layer and head.
+
+        The heads that ``over`` takes together are taken together first, and then the tokens are read.
+        """
+        source, chosen = self.layer(layer)
+        if over == "head":
+            return self.engine, chosen, head
+        from py_attn.viewer.engines.over import OverEngine, over_layer
+
+        base, _ = self.base_layer(layer)
+        together, engine = over_layer(base, layer, over), OverEngine(self.base_engine)
+        if source is base:
+            return engine, together, 0
+        from py_attn.viewer.engines.derived import DerivedEngine
+        from py_attn.viewer.sources.derived import DerivedLayer
+
+        assert isinstance(chosen, DerivedLayer)
+        return DerivedEngine(engine), DerivedLayer(together, chosen.groups), 0
+
+    def _shown(self) -> Source:
         if self.source is None:
             raise ValueError("nothing is open yet")
-        if not 0 <= layer < len(self.source.layers):
-            raise ValueError(f"layer: expected 0 to {len(self.source.layers) - 1}, got {layer}")
-        return self.source, self.source.layers[layer]
+        return self.source
+
+
+def _layer_of(source: Source, layer: int) -> tuple[Source, Layer]:
+    if not 0 <= layer < len(source.layers):
+        raise ValueError(f"layer: expected 0 to {len(source.layers) - 1}, got {layer}")
+    return source, source.layers[layer]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class Writer:
         self._written, self._writing_seconds = 0, 0.0
         # Calls overlap, but only one at a time may change the text.
         self._lock = asyncio.Lock()
+        # What the float32 cache gives for the text, while several caches are compared with it.
+        self._exact: Any = None
 
     def describe(self) -> dict[str, Any]:
         """What a front end needs to know of the model before there is a text."""
@@ -81,7 +84,7 @@ class Writer:
 
     async def restore(self, ids: Sequence[int], prompt: int) -> dict[str, Any]:
         """Begin with tokens; the answer is as of :meth:`next`, with all of them."""
-        async with self._lock:
+        async with self._changing():
             most = int(self.model.cache_options.history)
             if len(ids) > most:
                 raise ValueError(
@@ -108,7 +111,7 @@ class Writer:
             model has ended its text, or "context" where the cache is full; ``bytes`` of the cache and
             ``timing``.
         """
-        async with self._lock:
+        async with self._changing():
             before = len(self.texts)
             room = int(self.model.room)
             if room <= 0:
@@ -147,7 +150,7 @@ class Writer:
 
     async def back(self, length: int, token: int | None = None) -> dict[str, Any]:
         """Keep the first ``length`` tokens, and put ``token`` after them; answers as :meth:`next`."""
-        async with self._lock:
+        async with self._changing():
             if not 1 <= length <= len(self.texts):
                 raise ValueError(f"length: expected 1 to {len(self.texts)}, got {length}")
             chosen = None
@@ -174,7 +177,7 @@ class Writer:
         ValueError
             When the text is longer than a cache that is no ring; everything stays as it was.
         """
-        async with self._lock:
+        async with self._changing():
             if not ring and len(self.texts) > context:
                 raise ValueError(
                     f"the text has {len(self.texts):,} tokens, and this cache has room for {context:,}"
@@ -186,8 +189,20 @@ class Writer:
                 self._finished = ""
             return self._answer(len(self.texts))
 
-    async def compare(self, cache: str, context: int, ring: bool, sink_tokens: int) -> dict[str, Any]:
+    def switch_heads(self, off: Sequence[Sequence[int]]) -> int:
+        """Switch off these heads, as pairs of layer and head, and no others; how many that are."""
+        self.model.heads_off = {(int(layer), int(head)) for layer, head in off}
+        if not self._lock.locked():  # or else the comparison that is at work does it
+            self._forget_exact()
+        return len(self.model.heads_off)
+
+    async def compare(
+        self, cache: str, context: int, ring: bool, sink_tokens: int, more: bool = False
+    ) -> dict[str, Any]:
         """The text scored over a cache, against a float32 cache that holds all of it.
+
+        With ``more``, another cache is about to be compared: what the float32 cache gives is kept for it,
+        until the text changes.
 
         Returns
         -------
@@ -198,13 +213,33 @@ class Writer:
         async with self._lock:
             if len(self.texts) < 2:
                 raise ValueError("there is no text yet to compare the caches on")
-            found = await self.model.compare(cache=cache, context=context, ring=ring, sink_tokens=sink_tokens)
+            options = {"cache": cache, "context": context, "ring": ring, "sink_tokens": sink_tokens}
+            heads, compared = self.model.heads_off, False
+            try:
+                self._exact = self._exact or await self.model.read_exactly()
+                found = await self.model.compare(**options, exact=self._exact)
+                compared = True
+            finally:
+                if not (compared and more and self.model.heads_off == heads):
+                    self._forget_exact()
         return {
             "perplexity": found.perplexity,
             "equal": found.same,
             "kl": np.ascontiguousarray(found.divergence, np.float32),
             "bytes": _cache_bytes(self.model, cache, context),
         }
+
+    def _forget_exact(self) -> None:
+        if self._exact is not None:
+            self._exact.destroy()
+            self._exact = None
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Keep other calls out while the text changes; a comparison that was going on is over."""
+        async with self._lock:
+            self._forget_exact()
+            yield
 
     async def finish(self) -> None:
         """Let the newest token go through the model too, so that its row is in the maps."""

@@ -28,6 +28,8 @@ def _sync(trait: Any) -> Any:
     return trait.tag(sync=True)
 
 
+#: The parts of a view, in the order in which they stand.
+PARTS = ("overview", "focus", "links", "compare", "kernel")
 #: Traits that a front end may set.
 SETTABLE = ("layer", "head", "selection", "variant", "coloring")
 
@@ -43,6 +45,7 @@ class ViewTraits(anywidget.AnyWidget):
     selection = _sync(traitlets.Tuple(traitlets.Int(), traitlets.Int(), default_value=(0, 0)))
     variant = _sync(traitlets.Unicode("auto"))
     coloring = _sync(traitlets.Dict())
+    parts = _sync(traitlets.List(traitlets.Unicode(), default_value=list(PARTS)))
     timings = _sync(traitlets.Dict())
     tokens = _sync(traitlets.List(traitlets.Unicode()))
     title = _sync(traitlets.Unicode())
@@ -73,6 +76,14 @@ class ViewTraits(anywidget.AnyWidget):
                 f"selection: expected a query and a key from 0 to {length - 1}, got {(query, key)}"
             )
         return int(query), int(key)
+
+    @traitlets.validate("parts")
+    def _check_parts(self, proposal: Any) -> list[str]:
+        given = list(proposal["value"])
+        unknown = [part for part in given if part not in PARTS]
+        if unknown or not given:
+            raise traitlets.TraitError(f"parts: expected some of {', '.join(PARTS)}, got {given!r}")
+        return [part for part in PARTS if part in given]
 
     @traitlets.validate("coloring")
     def _check_coloring(self, proposal: Any) -> dict[str, str]:

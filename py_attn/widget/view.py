@@ -18,7 +18,7 @@ from py_attn.viewer.sources.written import written_source
 from py_attn.viewer.writing import token_texts
 from py_attn.widget import _export
 from py_attn.widget._snapshots import Snapshots, display
-from py_attn.widget._traits import SETTABLE, ViewTraits
+from py_attn.widget._traits import PARTS, SETTABLE, ViewTraits
 from py_attn.widget._viewer import NotebookViewer
 
 
@@ -47,6 +47,9 @@ class AttentionView(ViewTraits):
     color_scale : {"sqrt", "linear", "log"}
     pool : {"max", "mean"}
         How several weights that share a pixel are combined.
+    parts : str or sequence of str, optional
+        What is shown of "overview", "focus", "links", "compare" and "kernel", as a list or in one string;
+        by default everything.
 
     Attributes
     ----------
@@ -55,6 +58,8 @@ class AttentionView(ViewTraits):
         Query and key under the cursor. Layer, head and selection can be set, observed and linked.
     variant : str
         The kernel variant that is timed.
+    parts : list of str
+        What is shown; it can be set too.
     timings : dict
         The last measurement; read only.
     state : str
@@ -86,6 +91,7 @@ class AttentionView(ViewTraits):
         colormap: str = "auto",
         color_scale: Literal["sqrt", "linear", "log"] = "sqrt",
         pool: Literal["max", "mean"] = "max",
+        parts: str | Sequence[str] | None = None,
     ) -> None:
         if weights is not None:
             others = {"query": query, "key": key, "value": value, "mask": mask, "window": window}
@@ -111,19 +117,28 @@ class AttentionView(ViewTraits):
                 scale=scale,
                 mask=mask,
             )
-        self._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool})
+        self._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool}, parts)
 
-    def _begin(self, source: Source, layer: int, head: int, coloring: dict[str, str]) -> None:
-        described = source.describe()
-        tokens = described.pop("tokens")
+    def _begin(
+        self,
+        source: Source,
+        layer: int,
+        head: int,
+        coloring: dict[str, str],
+        parts: str | Sequence[str] | None,
+    ) -> None:
+        names = parts.replace(",", " ").split() if isinstance(parts, str) else list(parts or ())
         self._viewer = NotebookViewer(source)
+        described = self._viewer.describe()
+        tokens = described.pop("tokens")
         super().__init__(
             layer=layer,
             head=head,
             coloring=coloring,
+            parts=list(PARTS) if parts is None else names,
             tokens=tokens,
             title=source.title,
-            source={**described, "engine": self._viewer.engine.name, "edited": []},
+            source=described,
             message=source.note,
             still_id=f"py-attn-snapshot-{uuid.uuid4().hex[:12]}",
         )
@@ -171,6 +186,7 @@ class AttentionView(ViewTraits):
         colormap: str = "auto",
         color_scale: Literal["sqrt", "linear", "log"] = "sqrt",
         pool: Literal["max", "mean"] = "max",
+        parts: str | Sequence[str] | None = None,
     ) -> AttentionView:
         """A view of what a language model has read and written so far; it does not follow what comes later.
 
@@ -178,7 +194,7 @@ class AttentionView(ViewTraits):
         ----------
         model : SmolLM2
             From ``await pa.models.load("smollm2")``. Queries, keys and values are read back once.
-        layer, head, colormap, color_scale, pool
+        layer, head, colormap, color_scale, pool, parts
             As for :class:`AttentionView`.
 
         Raises
@@ -192,7 +208,7 @@ class AttentionView(ViewTraits):
         source = written_source(model, token_texts(model, model.tokens))
         source.layers = [Layer(*await each.host()) for each in source.layers]
         view = cls.__new__(cls)
-        view._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool})
+        view._begin(source, layer, head, {"colormap": colormap, "scale": color_scale, "pool": pool}, parts)
         return view
 
     # messages; all but the first are called by the view's link
@@ -226,6 +242,11 @@ class AttentionView(ViewTraits):
             self.timings = dict(result)
         elif method == "connect":
             self._show_connected(result)
+        elif method == "read_as":
+            # Every front end of the view reads its tokens in the same way.
+            described = {name: value for name, value in result.items() if name != "tokens"}
+            with self.hold_sync():
+                self.tokens, self.source = result["tokens"], described
         return result
 
     def _show_connected(self, info: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 /**
  * @typedef {import('./types').Style} Style
  * @typedef {import('./types').SourceInfo} SourceInfo
+ * @typedef {import('./store.js').Compare} Compare
  * @typedef {(method: string, payload?: Record<string, any>, onProgress?: (...news: any[]) => void) => Promise<any>} Call
  * @typedef {ReturnType<typeof createApi>} Api
  */
@@ -14,18 +15,33 @@ export function createApi(call) {
     openText: (text) => call('open_text', { text }),
     /** @param {import('./types').SyntheticShape} shape @returns {Promise<SourceInfo>} */
     openSynthetic: (shape) => call('open_synthetic', shape),
+    /**
+     * @param {Blob} data @param {string} name @param {import('./types').FileChoices} [choices]
+     * @returns {Promise<import('./types').OpenedFile>}
+     */
+    openFile: (data, name, choices) => call('open_file', { data, name, ...choices }),
+    /** @param {import('./types').Holds} holds @returns {Promise<import('./types').MadeFile>} */
+    makeExample: (holds) => call('make_example', { holds }),
+    /** @param {import('./types').Holds} holds @returns {Promise<import('./types').MadeFile>} */
+    saveSource: (holds) => call('save_source', { holds }),
     /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
     overview: (layer, style) => call('overview', { layer, ...style }),
+    /** @returns {Promise<import('./types').Label[]>} */
+    labels: () => call('labels'),
+    /** @returns {Promise<import('./types').HeadFindings | null>} null where another source was opened meanwhile */
+    heads: () => call('heads'),
     /** @param {number} query @param {Style} style @returns {Promise<import('./types').OverviewRow>} */
     overviewRow: (query, style) => call('overview_row', { query, ...style }),
     /**
-     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[], edited?: boolean }} part
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], size: number[], edited?: boolean,
+     *   over?: import('./types').Over }} part
      * @param {Style} style
      * @returns {Promise<import('./types').MapWindow>}
      */
     window: (part, style) => call('window', { ...part, ...style }),
     /**
-     * @param {{ layer: number, head: number, rows: number[], columns: number[], show: import('./types').Show }} part
+     * @param {{ layer: number, head: number, rows: number[], columns: number[], show: import('./types').Show,
+     *   over?: import('./types').Over }} part
      * @returns {Promise<import('./types').Weights>}
      */
     weights: (part) => call('weights', part),
@@ -40,6 +56,23 @@ export function createApi(call) {
      * @returns {Promise<import('./types').Legend>}
      */
     legend: (colormap, scale, show = 'weights') => call('legend', { colormap, scale, show }),
+    /** @param {import('./store.js').Reading} reading @returns {Promise<SourceInfo>} */
+    readAs: ({ words, special }) => call('read_as', { words, special }),
+    /** @param {number} layer @param {number} head @param {import('./types').Over} over @returns {Promise<import('./types').Margins>} */
+    margins: (layer, head, over) => call('margins', { layer, head, over }),
+    /** @param {{ layer: number, head: number, query: number, key: number }} cell @returns {Promise<import('./types').Explanation>} */
+    explain: (cell) => call('explain', cell),
+    /**
+     * @param {{ layer: number, head: number, other: Compare, rows: number[], columns: number[], other_rows: number[],
+     *   other_columns: number[], size: number[], maximum: number, span: number }} part
+     * @param {Style} style
+     * @returns {Promise<import('./types').Compared>}
+     */
+    compare: (part, style) => call('compare', { ...part, ...style }),
+    /** @param {{ layer: number, head: number, other: Compare }} given @returns {Promise<import('./types').CompareFigures>} */
+    compareFigures: (given) => call('compare_figures', given),
+    /** @param {{ layer: number, head: number, other: Compare, query: number }} given @returns {Promise<import('./types').CompareRow>} */
+    compareRow: (given) => call('compare_row', given),
     /** @param {string} text @param {number} layer @returns {Promise<import('./types').Edited>} */
     edit: (text, layer) => call('edit', { text, layer }),
     /**

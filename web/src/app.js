@@ -8,10 +8,12 @@ import { layOut } from './layout.js';
 import { mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
+import { mountDrop } from './panels/drop.js';
 import { mountEdit } from './panels/edit.js';
 import { mountInput } from './panels/input.js';
 import { shareButton } from './panels/share.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
+import { isSame } from './reading.js';
 import { keepText, keptText } from './storage.js';
 import { createModel, focusOf, openSource, within } from './store.js';
 import { isDark, themedColormap, toggleTheme, watchTheme } from './theme.js';
@@ -86,7 +88,7 @@ class App {
     this.#adapter = mountAdapter(page.adapter);
     const stop = () => void runtime.restart().catch(() => {});
     const { parts } = mount(page.view, this.#store, { kernel: page.kernel, own: { stop } });
-    for (const name of /** @type {const} */ (['overview', 'focus', 'links'])) parts[name].id = name;
+    for (const name of /** @type {const} */ (['overview', 'focus', 'links', 'compare'])) parts[name].id = name;
     this.#edit = mountEdit(page.edit, api, this.#store, stop);
     mountDecode(page.decode, api, this.#store);
     this.python = mountConsole(page.console, {
@@ -106,7 +108,18 @@ class App {
       cancelModel: () => void runtime.cancelLoad(),
       hasModel: () => this.#hasModel,
       showWrite: (shown) => void this.#showWrite(shown),
+      ownData: {
+        open: async (file, name, choices) => {
+          const opened = await api.openFile(file, name, choices);
+          this.#store.set({ input: { kind: 'file', name } });
+          this.#open(opened);
+          return opened;
+        },
+        makeExample: api.makeExample,
+        save: api.saveSource,
+      },
     });
+    mountDrop((files) => void this.#input.openFiles(files));
     element.addEventListener('click', (event) => {
       if (event.target instanceof Element && event.target.closest('a[href="#write"]')) this.#input.show('write');
     });
@@ -244,7 +257,14 @@ class App {
     this.#store.set({ over, reading, openAs, compare, style: themed(style) });
     this.#edit.follow(mod);
     if (JSON.stringify(input) === JSON.stringify(state.input)) {
-      if (state.source) this.#store.set(within(focusOf(address), state.source));
+      const focus = focusOf(address);
+      if (state.source) this.#store.set(within(focus, state.source));
+      if (isSame(reading, state.reading)) return;
+      // The same positions again, once the source has those of the other reading.
+      const end = this.#store.on(['sourceNumber'], ({ source }) => {
+        end();
+        if (source) this.#store.set(within(focus, source));
+      });
     } else {
       this.#wanted = focusOf(address);
       this.#input.follow(input);

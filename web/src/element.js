@@ -17,7 +17,7 @@ const SCALES = ['linear', 'sqrt', 'log'];
 const POOLS = ['max', 'mean'];
 
 export class PyAttnElement extends HTMLElement {
-  static observedAttributes = ['src', 'theme', 'colormap', 'scale', 'pool', ...FOCUS];
+  static observedAttributes = ['src', 'parts', 'theme', 'colormap', 'scale', 'pool', ...FOCUS];
 
   /** @type {Promise<FileView> | null} */
   #loading = null;
@@ -64,7 +64,8 @@ export class PyAttnElement extends HTMLElement {
     if (name === 'src') {
       this.#given = null;
       this.#open();
-    } else if (name === 'theme') this.#view?.setTheme(this.#theme());
+    } else if (name === 'parts') this.#view?.setParts(now ?? '');
+    else if (name === 'theme') this.#view?.setTheme(this.#theme());
     else if (name === 'colormap') this.#view?.setColormap(now || 'rocket');
     else if (name === 'scale' || name === 'pool') this.#view?.model.set({ style: { ...this.#view.model.state.style, ...this.#style() } });
     else this.#focus({ [name]: number(now) });
@@ -85,6 +86,7 @@ export class PyAttnElement extends HTMLElement {
         onError: (error) => this.#tell('error', { message: error.message, error }),
       });
       view.setTheme(this.#theme());
+      view.setParts(this.parts);
       this.#listen(view);
       if (!this.isConnected) {
         view.destroy();
@@ -167,6 +169,15 @@ export class PyAttnElement extends HTMLElement {
 
   set src(address) {
     this.setAttribute('src', address);
+  }
+
+  /** The names of the parts that are shown, with spaces or commas between them; '' for all. */
+  get parts() {
+    return this.getAttribute('parts') ?? '';
+  }
+
+  set parts(names) {
+    this.setAttribute('parts', names);
   }
 
   /** A file's bytes, instead of `src`: an ArrayBuffer, a typed array or a Blob. @param {ArrayBuffer | Uint8Array<ArrayBuffer> | Blob} bytes */

@@ -47,6 +47,17 @@ export function withMinus(figure) {
   return figure.replace(/^-/u, '−');
 }
 
+/** A number with its sign. @param {number} value */
+export function formatSigned(value) {
+  return `${value > 0 ? '+' : ''}${formatWeight(value)}`.replaceAll('-', '−');
+}
+
+/** A tick of a legend. @param {number} value @param {boolean} isSigned */
+export function formatTick(value, isSigned) {
+  const text = String(Number(value.toPrecision(2))).replaceAll('-', '−');
+  return isSigned && value > 0 ? `+${text}` : text;
+}
+
 /** @param {number} error */
 export function formatError(error) {
   return error === 0 ? '0' : error.toExponential(1);

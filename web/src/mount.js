@@ -6,15 +6,18 @@
 
 import { createApi } from './api.js';
 import { fill, h } from './dom.js';
+import { mountCompare } from './panels/compare.js';
 import { mountFocus } from './panels/focus.js';
 import { mountKernel } from './panels/kernel.js';
 import { mountLinks } from './panels/links.js';
 import { mountOverview } from './panels/overview.js';
+import { PARTS } from './parts.js';
+import { mountWhy } from './panels/why.js';
 import { scopedStore } from './store.js';
 
 /**
  * @typedef {import('./store.js').Model} Model
- * @typedef {'overview' | 'focus' | 'links' | 'kernel'} Part
+ * @typedef {import('./parts.js').Part} Part
  * @typedef {object} View
  * @property {Record<Part, HTMLElement>} parts
  * @property {(format: import('./heatmap/export.js').Format) => Promise<import('./heatmap/export.js').Exported>} exported
@@ -25,36 +28,52 @@ import { scopedStore } from './store.js';
 /**
  * @param {HTMLElement} element filled by the view
  * @param {Model} model
- * @param {{ kernel?: HTMLElement, own?: { stop: () => void } }} [page] the element of a part that stands outside of
- *   `element`; and, where the visitor can edit kernels, what ends Python
+ * @param {{ kernel?: HTMLElement, only?: readonly Part[], own?: { stop: () => void } }} [options] `kernel`: the element of a
+ *   part that stands outside of `element`; `only`: the parts that are shown, and for which Python computes; `own`: where
+ *   the visitor can edit kernels, what ends Python
  * @returns {View}
  */
-export function mount(element, model, { kernel, own } = {}) {
+export function mount(element, model, { kernel, only = PARTS, own } = {}) {
   const store = scopedStore(model);
   const api = createApi(model.call);
   const parts = {
     overview: card('overview', 'Overview'),
     focus: card('focus', 'Focus'),
     links: card('links', 'Strongest links'),
+    compare: card('compare', 'Compare'),
     kernel: kernel ?? card('kernel', 'Kernel'),
   };
   element.classList.add('attention-view');
-  fill(element, h('div', { class: 'stage' }, parts.overview, parts.focus, parts.links), !kernel && parts.kernel);
-  mountOverview(parts.overview, api, store);
-  const focus = mountFocus(parts.focus, api, store);
-  const links = mountLinks(parts.links, api, store);
-  mountKernel(parts.kernel, api, store, own);
+  const has = (/** @type {Part} */ part) => only.includes(part);
+  const stage = /** @type {const} */ (['overview', 'focus', 'links']).filter(has).map((part) => parts[part]);
+  fill(
+    element,
+    stage.length > 0 && h('div', { class: 'stage' }, stage),
+    has('compare') && parts.compare,
+    !kernel && has('kernel') && parts.kernel,
+  );
+  const overview = has('overview') ? mountOverview(parts.overview, api, store) : null;
+  const focus = has('focus') ? mountFocus(parts.focus, api, store) : null;
+  const links = has('links') ? mountLinks(parts.links, api, store) : null;
+  if (has('links')) mountWhy(parts.links, api, store);
+  const compare = has('compare') ? mountCompare(parts.compare, api, store, { canEdit: kernel !== undefined }) : null;
+  if (has('kernel')) mountKernel(parts.kernel, api, store, own);
   // Weights that were given have no kernel behind them.
   store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));
   if (store.state.source) store.begin();
 
   return {
     parts,
-    exported: focus.exported,
+    async exported(format) {
+      if (!focus) throw new Error('There is no map to be saved: the part “focus” is not shown.');
+      return focus.exported(format);
+    },
     destroy() {
       store.end();
-      focus.destroy();
-      links.destroy();
+      overview?.destroy();
+      focus?.destroy();
+      links?.destroy();
+      compare?.destroy();
       element.replaceChildren();
     },
   };

@@ -1,6 +1,7 @@
 /** The exact weights of a head's rows, cached so that moving the pointer along a row fetches them once. */
 
 import { latest } from './latest.js';
+import { showOf } from './reading.js';
 
 const KEPT = 256;
 
@@ -26,16 +27,16 @@ function build(api, store) {
   const kept = new Map();
   /** @param {number} query */
   const name = (query) => {
-    const { sourceNumber, edit, layer, head, style } = store.state;
-    return `${sourceNumber}/${edit}/${layer}/${head}/${query}/${style.show}`;
+    const { sourceNumber, edit, layer, head, over } = store.state;
+    return `${sourceNumber}/${edit}/${layer}/${head}/${query}/${over}/${showOf(store.state)}`;
   };
 
   /** @param {number} query */
   const load = async (query) => {
-    const { layer, head, style } = store.state;
+    const { layer, head, over } = store.state;
     const wanted = name(query);
     if (kept.has(wanted)) return;
-    kept.set(wanted, await api.row(layer, head, query, style.show ?? 'weights'));
+    kept.set(wanted, await api.row(layer, head, query, showOf(store.state), over));
     const oldest = kept.keys().next().value;
     if (kept.size > KEPT && oldest) kept.delete(oldest);
   };

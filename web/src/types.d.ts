@@ -19,6 +19,50 @@ export interface SourceInfo {
   causal?: boolean;
   /** a text that is being written: the next version of it comes soon */
   growing?: boolean;
+  /** whether a word has several pieces, which can be merged */
+  canMergeWords?: boolean;
+  /** how many tokens are special ones, such as [CLS] */
+  specialTokens?: number;
+  /** how tokens are read */
+  reading?: { words: boolean; special: 'show' | 'hide' | 'renormalise' };
+  /** what that does here, in words */
+  readingNote?: string;
+  /** where positions do not stand for single tokens: all tokens, and which of them each position stands for */
+  base?: { tokens: string[]; starts: number[]; stops: number[] };
+}
+
+/** Sums and entropies of a map. */
+export interface Margins {
+  rowSum: Float32Array;
+  /** attention that a key receives from all queries */
+  columnSum: Float32Array;
+  /** of each row, in bits */
+  entropy: Float32Array;
+}
+
+/** A source from a file, with what was found there. */
+export interface OpenedFile extends SourceInfo {
+  file: {
+    kind: 'npz' | 'npy' | 'safetensors' | 'json';
+    found: string[];
+    /** the order in which the axes were read, such as "BHSD", and those in which they can be read */
+    layout: string;
+    layouts: string[];
+    hasTokens: boolean;
+  };
+}
+
+/** What a visitor says about a file, instead of the file itself. */
+export interface FileChoices {
+  layout?: string;
+  tokens?: string[];
+}
+
+export type Holds = 'queries' | 'attentions';
+
+export interface MadeFile {
+  name: string;
+  data: Uint8Array<ArrayBuffer>;
 }
 
 export interface Overview {
@@ -27,6 +71,32 @@ export interface Overview {
   size: number;
   step: number;
   rgba: Uint8Array<ArrayBuffer>;
+}
+
+/** Something that a head may do (py_attn/findings). */
+export interface Label {
+  name: string;
+  title: string;
+  description: string;
+  synonyms: string;
+}
+
+/** What each head does, for all heads of all layers in order. */
+export interface HeadFindings {
+  /** the labels that a head gets, the highest score first */
+  shown: { name: string; score: number }[][];
+  /** of every head for every label; NaN where there is none */
+  scores: Float32Array;
+  /** in bits */
+  entropy: Float32Array;
+  sparsity: Float32Array;
+  /** of like heads; empty where there are too many to compare */
+  groups: Int32Array;
+  order: Int32Array;
+  /** how many rows the score of each label is a mean over */
+  rows: Record<string, number>;
+  /** 1, or n where only every n-th row was looked at */
+  step: number;
 }
 
 /** One row of every map. */
@@ -44,6 +114,37 @@ export interface MapWindow {
   columns: [number, number];
   exact: boolean;
   step: number;
+}
+
+/** The map of the head in focus, of what it is compared with, and their difference where there is one. */
+export interface Compared {
+  a: MapWindow;
+  b: MapWindow;
+  difference?: MapWindow | null;
+}
+
+/** How far two maps lie apart; without the optional figures where they cannot be subtracted. */
+export interface CompareFigures {
+  /** of the map that is compared with */
+  tokens: string[];
+  /** the largest weight of both maps */
+  maximum: number;
+  note: string;
+  /** why there is no difference, '' where there is one */
+  whyNot: string;
+  step: number;
+  rows?: number;
+  variation?: number;
+  /** bits */
+  shannon?: number;
+  largest?: { query: number; key: number; a: number; b: number; difference: number };
+}
+
+/** One query's weights in both maps. */
+export interface CompareRow {
+  query: number;
+  a: Float32Array;
+  b?: Float32Array | null;
 }
 
 export interface Weights {
@@ -162,6 +263,29 @@ export interface CacheStep {
   clock: 'gpu' | 'wall' | 'none';
 }
 
+/** The steps from a query and a key to their weight; null for one that does not apply. */
+export interface Explanation {
+  query: Float32Array;
+  key: Float32Array;
+  products: Float32Array;
+  kvHead?: number | null;
+  dot: number;
+  scale: number;
+  scaled: number;
+  softcap?: number | null;
+  capped?: number | null;
+  modded?: number | null;
+  bias?: number | null;
+  hiddenBy: string[];
+  score: number;
+  rowMax: number;
+  exp: number;
+  rowSum: number;
+  visible: number;
+  weight: number;
+  computed: number;
+}
+
 /** What became of the text of a score_mod. */
 export interface EditError {
   message: string;
@@ -177,8 +301,8 @@ export interface Edited {
   kernel: string;
 }
 
-/** Whose weights a row shows: one head's, or a mean over heads. */
-export type Over = 'head' | 'layer' | 'all';
+/** Whose map is shown: one head's, a mean over heads, or the attention rollout up to a layer. */
+export type Over = 'head' | 'layer' | 'all' | 'rollout';
 
 export interface WrittenToken {
   id: number;

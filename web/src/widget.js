@@ -10,6 +10,7 @@ import { bytesOf } from './embed/wire.js';
 import { h } from './dom.js';
 import { shortError } from './format.js';
 import { mount } from './mount.js';
+import { readParts } from './parts.js';
 import './styles/widget.css';
 
 /**
@@ -72,6 +73,10 @@ class WidgetView {
   #events = ['state', 'message', 'still', 'title'].map((name) => `change:${name}`);
   #unsubscribe;
   #update = () => this.#show();
+  #remount = () => {
+    this.#hide();
+    this.#show();
+  };
 
   /** @param {AnyModel} traits @param {HTMLElement} el @param {Link} link @param {TraitModel} model */
   constructor(traits, el, link, model) {
@@ -82,6 +87,7 @@ class WidgetView {
     this.#shell = new Shell(this.#host, { onTheme: (isDark) => model.setDark(isDark) });
     this.#unsubscribe = [link.onChange(this.#update), model.on(['source', 'info'], this.#update)];
     for (const event of this.#events) traits.on(event, this.#update);
+    traits.on('change:parts', this.#remount);
     link.countView(1);
     this.#show();
   }
@@ -89,6 +95,7 @@ class WidgetView {
   destroy() {
     for (const end of this.#unsubscribe) end();
     for (const event of this.#events) this.#traits.off(event, this.#update);
+    this.#traits.off('change:parts', this.#remount);
     this.#hide();
     this.#shell.destroy();
     this.#host.remove();
@@ -106,7 +113,7 @@ class WidgetView {
     const ready = this.#link.state === 'live' && !this.#failed && source !== null && info !== null;
     if (ready && !this.#view) {
       try {
-        this.#view = mount(this.#shell.content, this.#model);
+        this.#view = mount(this.#shell.content, this.#model, { only: readParts(this.#traits.get('parts')).parts });
       } catch (error) {
         this.#shell.say('bad', 'The view could not be shown.', shortError(error));
         return;

@@ -116,7 +116,8 @@ const worker = {
     if (before === undefined) await wholePython();
     if (before) await firstAnswers.wait(before, MOST_WAITED_MS);
     // null would become Python's JsNull; what is absent has its default there.
-    const given = python.toPy(Object.fromEntries(Object.entries(payload).filter(([, value]) => value !== null)));
+    const present = Object.entries(payload).filter(([, value]) => value !== null);
+    const given = python.toPy(Object.fromEntries(await Promise.all(present.map(readFile))));
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
     const progress = onProgress && ((/** @type {any[]} */ ...news) => void onProgress(...news));
     try {
@@ -239,6 +240,11 @@ async function evaluate(source, show, focus = {}) {
     looked.destroy();
     output.end();
   }
+}
+
+/** A file comes as such, so that its bytes are read here, once. @param {[string, any]} argument */
+async function readFile([name, value]) {
+  return [name, value instanceof Blob ? new Uint8Array(await value.arrayBuffer()) : value];
 }
 
 /** @param {any} value */

@@ -52,6 +52,13 @@ describe('what the kernel sets', () => {
     });
   });
 
+  it('has the reading of another front end, and does not ask for its own again', () => {
+    const { host, model } = begin();
+    const reading = { words: true, special: 'hide' };
+    host.receive({ source: { ...SOURCE, length: 4, reading }, tokens: ['ab'] });
+    return Promise.resolve().then(() => expect(model.state).toMatchObject({ reading, source: { length: 4, tokens: ['ab'] } }));
+  });
+
   it('is kept inside the source, and not sent back', () => {
     const { host, model } = begin();
     host.receive({ layer: 9, selection: [-1, 99] });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,9 @@ from py_attn.viewer.sources.source import Array, Layer, Masking
 MAX_POOLED_WEIGHTS = 1 << 24
 
 Show = Literal["weights", "gradient"]
+#: Whose map is shown: a head's; the mean over a layer's heads, or over all heads; or the attention rollout
+#: up to a layer.
+Over = Literal["head", "layer", "all", "rollout"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,11 @@ class Engine(ABC):
 
     name: str
 
+    @property
+    @abstractmethod
+    def most_weights(self) -> int:
+        """How many weights may be asked for at once: what takes a few seconds."""
+
     @abstractmethod
     def check(self, heads: int, length: int, head_dim: int) -> None:
         """Raise ValueError for an input that would take minutes."""
@@ -83,6 +92,19 @@ class Engine(ABC):
         window's size according to ``style.pool``.
         """
 
+    async def mean(self, layer: Layer, masking: Masking, window: Window, style: Style | None = None) -> Array:
+        """The mean over the window's heads: float32 [rows, columns]; the window has no size."""
+        parts = [
+            (await self.weights(layer, masking, part, style)).mean(axis=0, dtype=np.float64)
+            for part in in_chunks(window)
+        ]
+        return np.concatenate(parts).astype(np.float32)
+
+    async def product(self, left: Array, right: Array) -> Array:
+        """The matrix product of two square matrices."""
+        found: Array = left.astype(np.float64) @ right.astype(np.float64)
+        return found
+
     async def image(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
         """The same as pixels [heads, height, width, 4]."""
         if style.show == "gradient":
@@ -94,6 +116,16 @@ class Engine(ABC):
     async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
         """The weights in colours; the GPU's engine overrides this and colours them on the GPU."""
         return paint(await self.weights(layer, masking, window, style), style.colormap, style.scale)
+
+
+def in_chunks(window: Window, most: int = 1 << 22) -> Iterator[Window]:
+    """The window in parts of some of its rows, each of at most ``most`` weights, or of one row."""
+    rows = window.rows
+    step = rows.step or 1
+    count = max(1, most // (len(window.heads) * (window.columns.stop - window.columns.start)))
+    for start in range(rows.start, rows.stop, count * step):
+        stop = min(rows.stop, start + count * step)
+        yield window._replace(rows=slice(start, stop, rows.step))
 
 
 def objective_gradient(out: Array) -> Array:

@@ -10,9 +10,11 @@ import numpy as np
 import py_attn as pa
 from py_attn.colormaps import Pixels
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.engines.engine import Engine, Style, Window, objective_gradient
+from py_attn.viewer.engines.engine import Engine, Style, Window, in_chunks, objective_gradient
 from py_attn.viewer.sources.source import Array, Layer, Masking
 
+#: Weights of several heads that are on the device at once while their mean is taken: 64 MiB.
+MEAN_CHUNK = 1 << 24
 #: About half a minute of a software adapter on two cores.
 SOFTWARE_FLOP = 4e10
 
@@ -37,6 +39,11 @@ class GPUEngine(Engine):
 
     def __init__(self, device: pa.Device) -> None:
         self.device = device
+
+    @property
+    def most_weights(self) -> int:
+        """A software adapter computes some ten million weights a second."""
+        return 1 << 26 if self.device.info.software else 1 << 31
 
     def check(self, heads: int, length: int, head_dim: int) -> None:
         """Raise ValueError for inputs that would keep a software adapter busy for minutes."""
@@ -138,8 +145,42 @@ class GPUEngine(Engine):
             uploaded.gradient = self.device.tensor(objective_gradient(await out.numpy()))
         return uploaded.gradient
 
+    async def mean(self, layer: Layer, masking: Masking, window: Window, style: Style | None = None) -> Array:
+        """The mean over the window's heads: float32 [rows, columns]; it is taken on the device."""
+        from py_attn.kernels.nn.linear import linear  # not needed when a page starts
+
+        style = style or Style()
+        if style.show != "weights":
+            return await super().mean(layer, masking, window, style)
+        if self._is_only_row(layer, masking, window):
+            uploaded, window = self._row(layer, masking, window)
+        else:
+            uploaded = self.upload(layer, masking)
+        heads = len(window.heads)
+        each = self.device.tensor(np.full((1, heads), 1 / heads, np.float32))
+        means = []
+        for part in in_chunks(window, MEAN_CHUNK):
+            found = self._compute(uploaded, part, style)
+            _, _, rows, columns = found.shape
+            mean = linear(each, found.reshape(heads, rows * columns))
+            means.append(mean.reshape(rows, columns))
+        return np.concatenate([await mean.numpy() for mean in means])
+
+    async def product(self, left: Array, right: Array) -> Array:
+        """The matrix product of two square matrices, in float32."""
+        from py_attn.kernels.nn.linear import linear
+
+        given = [self.device.tensor(np.ascontiguousarray(x, np.float32)) for x in (left, right)]
+        found: Array = await linear(*given).numpy()
+        return found
+
     async def _read(self, uploaded: Uploaded, window: Window, style: Style, **more: Any) -> Array:
-        tensor = pa.attention_weights(
+        array: Array = (await self._compute(uploaded, window, style, **more).numpy())[0]
+        return array
+
+    def _compute(self, uploaded: Uploaded, window: Window, style: Style, **more: Any) -> Tensor:
+        """What :func:`py_attn.attention_weights` gives for a window."""
+        return pa.attention_weights(
             uploaded.query,
             uploaded.key,
             uploaded.lse,
@@ -151,5 +192,3 @@ class GPUEngine(Engine):
             **uploaded.keywords,
             **more,
         )
-        array: Array = (await tensor.numpy())[0]
-        return array

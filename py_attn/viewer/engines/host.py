@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from py_attn import reference
 from py_attn.viewer.engines.engine import Engine, Style, Window, objective_gradient
-from py_attn.viewer.engines.pooling import pool
+from py_attn.viewer.engines.pooling import pool_as
 from py_attn.viewer.sources.given import GivenLayer
 from py_attn.viewer.sources.source import Array, Layer, Masking
 
@@ -27,10 +27,7 @@ class _HostEngine(Engine):
         """Probabilities, or what else ``style.show`` selects, float32 [heads, rows, columns], pooled."""
         style = style or Style()
         found = self._whole(layer, masking, window, style)
-        if window.size is None:
-            return found
-        signed = style.show == "gradient"
-        return pool(found, window.size, "furthest" if signed and style.pool == "max" else style.pool)
+        return pool_as(found, window.size, style.pool, signed=style.show == "gradient")
 
     @abstractmethod
     def _whole(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Array:
@@ -41,6 +38,7 @@ class ReferenceEngine(_HostEngine):
     """numpy, in float32 and head by head: slow but simple."""
 
     name = "numpy"
+    most_weights = 1 << 25
 
     def check(self, heads: int, length: int, head_dim: int) -> None:
         """Raise ValueError beyond :data:`MAX_REFERENCE_LENGTH`."""
@@ -70,6 +68,7 @@ class GivenEngine(_HostEngine):
     """Looks weights up instead of computing them."""
 
     name = "given"
+    most_weights = 1 << 28
 
     def check(self, heads: int, length: int, head_dim: int) -> None:
         """Accept any input: looking weights up never takes long."""

@@ -24,6 +24,15 @@ def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:
     return result
 
 
+def pool_as(weights: Array, size: tuple[int, int] | None, mode: str, *, signed: bool = False) -> Array:
+    """:func:`pool`, or the weights themselves without a size; the largest of signed numbers is the furthest
+    from 0.
+    """
+    if size is None:
+        return weights
+    return pool(weights, size, "furthest" if signed and mode == "max" else mode)
+
+
 def _pool_axis(values: Array, axis: int, cells: int, mode: str) -> Array:
     n = values.shape[axis]
     if cells >= n:

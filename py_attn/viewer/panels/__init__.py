@@ -2,13 +2,18 @@
 
 from py_attn.viewer.panels import (  # noqa: F401
     caches,
+    compare,
     console,
     decode,
     edit,
+    findings,
     input,
     kernel,
     maps,
+    own_data,
     own_kernel,
+    reading,
     status,
+    why,
     write,
 )

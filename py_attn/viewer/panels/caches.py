@@ -26,7 +26,7 @@ async def decode_cache(
     viewer: Viewer, layer: int, position: int, head: int, capacity: int, dtype: str
 ) -> dict[str, Any]:
     """One decoding step over a cache of some dtype; see :func:`try_cache`."""
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     if not 0 <= head < source.heads:
         raise ValueError(f"head: expected 0 to {source.heads - 1}, got {head}")
     return await try_cache(
@@ -176,13 +176,17 @@ async def _on_device(device: pa.Device, step: _Step, dtype: str) -> _Result:
 
 
 def _in_numpy(step: _Step, dtype: str) -> _Result:
-    key, value = step.key, step.value
+    key, value = (rounded(x, dtype) for x in (step.key, step.value))
     if dtype.startswith("turboquant"):
-        bits = int(dtype[-1])
-        key, value = (turboquant_reference.roundtrip(x, bits, np.float32) for x in (key, value))
-        row_bytes = [4 * Format(bits, x.shape[3]).words for x in (key, value)]
+        row_bytes = [4 * Format(int(dtype[-1]), x.shape[3]).words for x in (key, value)]
     else:
-        key, value = (np.asarray(round_to(x, dtype), np.float32) for x in (key, value))
         row_bytes = [np.dtype(dtype).itemsize * (x.shape[3] + -x.shape[3] % 4) for x in (key, value)]
     out, weights = step._replace(key=key, value=value).in_numpy(np.float32)
     return _Result(out, weights, sum(row_bytes) * key.shape[1] * step.capacity, [], "none")
+
+
+def rounded(x: Array, dtype: str) -> Array:
+    """Keys or values [..., D] as a cache of ``dtype`` gives them back, float32."""
+    if dtype.startswith("turboquant"):
+        return np.asarray(turboquant_reference.roundtrip(x, int(dtype[-1]), np.float32), np.float32)
+    return np.asarray(round_to(x, dtype), np.float32)

@@ -12,7 +12,7 @@ from py_attn.viewer.viewer import Viewer
 @method(start={"layer": 0, "capacity": 8}, after="overview", notebook=True)
 async def decode_open(viewer: Viewer, layer: int, capacity: int) -> dict[str, Any]:
     """Start over with an empty cache of ``capacity`` positions."""
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     arrays = await chosen.host()
     viewer.decode = Decode(viewer.device, arrays, capacity, source.masking.softcap, source.masking.mods)
     return {"length": source.length, "capacity": capacity}

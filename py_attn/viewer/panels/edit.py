@@ -23,26 +23,28 @@ async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
         they were; ``edited``: which of the two functions apply; ``wgsl``: the functions as WGSL; ``kernel``:
         the whole shader.
     """
-    before, chosen = viewer.layer(layer)
+    before, chosen = viewer.base_layer(layer)
     try:
         source = viewer.edited(before, text)
         kernel = await _try_out(viewer, chosen, source.masking)
     except Exception as error:
         return _answer(viewer, explain(error))
-    if viewer.source is not before:
+    if viewer.base is not before:
         # Another source was opened meanwhile: the text is applied to that one.
         return await edit(viewer, text, min(layer, len(viewer.layer(0)[0].layers) - 1))
-    viewer.source, viewer.edit_text = source, text
+    viewer.show(source)
+    viewer.edit_text = text
     return _answer(viewer, None, kernel)
 
 
 async def _try_out(viewer: Viewer, layer: Layer, masking: Masking) -> str:
     """Run attention once, so that errors that only the device finds are raised here; returns the shader."""
-    if not isinstance(viewer.engine, GPUEngine):
-        await viewer.engine.weights(layer, masking, Window([0], slice(0, 1), slice(0, 1)))
+    engine = viewer.base_engine
+    if not isinstance(engine, GPUEngine):
+        await engine.weights(layer, masking, Window([0], slice(0, 1), slice(0, 1)))
         return ""
-    with viewer.engine.device.timer() as timer:
-        viewer.engine.upload(layer, masking)
+    with engine.device.timer() as timer:
+        engine.upload(layer, masking)
     return "".join(call.shader.wgsl for call in await timer.results() if call.kernel == "attention")
 
 

@@ -43,7 +43,7 @@ async def open_text(viewer: Viewer, text: str) -> dict[str, Any]:
     """
     if viewer.model is None:
         raise ValueError("no model is loaded yet")
-    return viewer.open(_source("text", await viewer.model.trace(text)))
+    return viewer.open(await text_source(viewer, text))
 
 
 @method()
@@ -54,12 +54,9 @@ async def open_synthetic(viewer: Viewer, **shape: Any) -> dict[str, Any]:
     return viewer.open(synthetic(**shape))
 
 
-@method()
-async def open_file(viewer: Viewer, data: Any) -> dict[str, Any]:
-    """Show what a file holds, as :func:`py_attn.viewer.sources.files.read_source` reads it."""
-    from py_attn.viewer.sources.files import read_source
-
-    return viewer.open(read_source(bytes(data)))
+async def text_source(viewer: Viewer, text: str) -> Source:
+    """A text through the model, which must be loaded, without showing it."""
+    return _source("text", await viewer.model.trace(text))
 
 
 def _source(kind: str, trace: Trace[Any]) -> Source:

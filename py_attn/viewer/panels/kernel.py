@@ -44,7 +44,7 @@ async def measure(
         error of the kernel, and of numpy in float32, against float64; ``ok``: whether the error is at most
         twice plain; ``rows`` of ``allRows`` were compared. None after :func:`cancel_measure`.
     """
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     runs = Runs(viewer, repeats, progress)
     if viewer.device is None:
         return await measure_reference(await chosen.host(), source.masking, runs)

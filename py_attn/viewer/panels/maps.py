@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from py_attn import colormaps
-from py_attn.viewer.engines.engine import Show, Style, Window, row_step
+from py_attn.viewer.engines.engine import Over, Show, Style, Window, row_step
 from py_attn.viewer.methods import method
 from py_attn.viewer.viewer import Viewer
 
 #: Exact weights given out at once: a file of 10 MB as text.
 MAX_WEIGHTS = 1_000_000
-
-#: Whose weights a row shows: one head's, or a mean over heads.
-Over = Literal["head", "layer", "all"]
 
 
 @method(start={"colormap": "rocket", "scale": "sqrt"}, notebook=True)
@@ -51,7 +48,7 @@ async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> 
 async def overview_row(viewer: Viewer, query: int, size: int = 96, **style: Any) -> dict[str, Any]:
     """One row of every map, up to its own column: ``rgba`` uint8 [layers·heads·size·4]."""
     source, _ = viewer.layer(0)
-    row, columns = _range("query", [query, query + 1], source.length), slice(0, query + 1)
+    row, columns = checked_range("query", [query, query + 1], source.length), slice(0, query + 1)
     width = min(size, query + 1)
     part = Window(list(range(source.heads)), row, columns, (1, width) if width <= query else None)
     # All are recorded before the first is waited for.
@@ -73,11 +70,14 @@ async def window(
     columns: list[int],
     size: list[int],
     edited: bool = True,
+    over: Over = "head",
     **style: Any,
 ) -> dict[str, Any]:
     """A part of one map, at most ``size`` [height, width] cells of it.
 
-    With ``edited`` False the map is shown without the visitor's score_mod and mask_mod.
+    With ``edited`` False the map is shown without the visitor's score_mod and mask_mod. ``over`` is "head"
+    for the map of one head, "layer" or "all" for the mean over the heads of the layer or of all layers, or
+    "rollout" for the attention rollout up to the layer.
 
     Returns
     -------
@@ -85,15 +85,16 @@ async def window(
         ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns``; ``exact``: whether
         every cell is one weight; ``step``: 1, or n where only every n-th row was computed.
     """
-    source, chosen = viewer.layer(layer)
-    r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+    source, _ = viewer.layer(layer)
+    engine, chosen, head = viewer.map(layer, head, over)
+    r, c = checked_range("rows", rows, source.length), checked_range("columns", columns, source.length)
     full = (r.stop - r.start, c.stop - c.start)
     cells = (max(1, min(size[0], full[0])), max(1, min(size[1], full[1])))
     exact = cells == full
     step = 1 if exact else row_step(r, c, cells[0])
     masking = source.masking if edited else replace(source.masking, mods=None)
     part = Window([head], slice(r.start, r.stop, step), c, None if exact else cells)
-    pixels = await viewer.engine.image(chosen, masking, part, Style(**style))
+    pixels = await engine.image(chosen, masking, part, Style(**style))
     return {
         "rgba": pixels.reshape(-1),
         "height": cells[0],
@@ -107,22 +108,31 @@ async def window(
 
 @method(notebook=True)
 async def weights(
-    viewer: Viewer, layer: int, head: int, rows: list[int], columns: list[int], show: Show = "weights"
+    viewer: Viewer,
+    layer: int,
+    head: int,
+    rows: list[int],
+    columns: list[int],
+    show: Show = "weights",
+    over: Over = "head",
 ) -> dict[str, Any]:
     """The exact weights of a part of one map: ``weights`` float32 [rows·columns], ``rows``, ``columns``.
+
+    ``over`` is as for :func:`window`.
 
     Raises
     ------
     ValueError
         When the part has more than :data:`MAX_WEIGHTS` weights.
     """
-    source, chosen = viewer.layer(layer)
+    source, _ = viewer.layer(layer)
+    engine, chosen, head = viewer.map(layer, head, over)
     style = Style(show)
-    r, c = _range("rows", rows, source.length), _range("columns", columns, source.length)
+    r, c = checked_range("rows", rows, source.length), checked_range("columns", columns, source.length)
     count = (r.stop - r.start) * (c.stop - c.start)
     if count > MAX_WEIGHTS:
         raise ValueError(f"rows, columns: expected at most {MAX_WEIGHTS:,} weights, got {count:,}; zoom in")
-    found = await viewer.engine.weights(chosen, source.masking, Window([head], r, c), style)
+    found = await engine.weights(chosen, source.masking, Window([head], r, c), style)
     return {
         "weights": np.ascontiguousarray(found, np.float32).reshape(-1),
         "rows": [r.start, r.stop],
@@ -142,17 +152,12 @@ async def row(
 ) -> dict[str, Any]:
     """The exact weights of one query (or their gradients, see ``show``), and its strongest keys.
 
-    ``over`` is "head" for those of one head, or "layer" or "all" for the mean over the heads of a layer, or
-    of all layers.
+    ``over`` is as for :func:`window`.
     """
-    source, chosen = viewer.layer(layer)
-    layers = list(source.layers) if over == "all" else [chosen]
-    heads = [head] if over == "head" else list(range(source.heads))
-    part = Window(heads, _range("query", [query, query + 1], source.length), slice(0, source.length))
-    found = await asyncio.gather(
-        *(viewer.engine.weights(each, source.masking, part, Style(show)) for each in layers)
-    )
-    values = np.mean([each[:, 0] for each in found], axis=(0, 1))
+    source, _ = viewer.layer(layer)
+    engine, chosen, head = viewer.map(layer, head, over)
+    part = Window([head], checked_range("query", [query, query + 1], source.length), slice(0, source.length))
+    values = (await engine.weights(chosen, source.masking, part, Style(show)))[0, 0]
     strongest = np.argsort(-np.abs(values), kind="stable")[:links]
     return {
         "query": query,
@@ -161,7 +166,8 @@ async def row(
     }
 
 
-def _range(name: str, given: list[int], length: int) -> slice:
+def checked_range(name: str, given: list[int], length: int) -> slice:
+    """First and last + 1 as a slice; raises ValueError outside of 0 to ``length``, or for none at all."""
     start, stop = int(given[0]), int(given[1])
     if not 0 <= start < stop <= length:
         raise ValueError(f"{name}: expected a range inside 0 to {length}, got {start} to {stop}")

@@ -73,7 +73,7 @@ async def run_wgsl(
         When the text does not compile, or does not fit the buffers that it gets.
     """
     device = _device(viewer, wgsl)
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     runs = Runs(viewer, repeats, progress)
     call = (await subject(chosen, source.masking, of))._replace(name=name)
     own = Own(call, wgsl, name, device.info)
@@ -91,7 +91,7 @@ async def wgsl_cell(viewer: Viewer, layer: int, of: str, wgsl: str, name: str) -
     from py_attn.viewer.cell import Fork, cell
 
     device = _device(viewer, wgsl)
-    source, chosen = viewer.layer(layer)
+    source, chosen = viewer.base_layer(layer)
     call = await subject(chosen, source.masking, of)
     own = Own(call, wgsl, name, device.info)
     prepared = call.prepare(device, [device.tensor(array) for array in call.arrays])

@@ -86,17 +86,20 @@ async def write_cache(
 @method()
 async def write_heads_off(viewer: Viewer, heads: list[list[int]]) -> dict[str, Any]:
     """Switch off these heads, as pairs of layer and head, and no others: their output is zero from now on."""
-    writer = _writer(viewer)
-    writer.model.heads_off = {(int(layer), int(head)) for layer, head in heads}
-    return {"off": len(writer.model.heads_off)}
+    return {"off": _writer(viewer).switch_heads(heads)}
 
 
 @method()
 async def write_compare(
-    viewer: Viewer, cache: str, context: int = 2048, ring: bool = False, sink_tokens: int = 0
+    viewer: Viewer,
+    cache: str,
+    context: int = 2048,
+    ring: bool = False,
+    sink_tokens: int = 0,
+    more: bool = False,
 ) -> dict[str, Any]:
     """What a cache does to this very text; see :meth:`Writer.compare`."""
-    return await _writer(viewer).compare(cache, context, ring, sink_tokens)
+    return await _writer(viewer).compare(cache, context, ring, sink_tokens, more)
 
 
 @method()

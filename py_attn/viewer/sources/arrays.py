@@ -14,6 +14,10 @@ from py_attn.viewer.sources.source import Array, Layer, Masking, Source
 #: The longest sequence that is shown: a map of it has 2^30 cells.
 MAX_LENGTH = 32_768
 MAX_LAYERS = 256
+#: Heads of a layer: each is a map of its own on the page.
+MAX_HEADS = 512
+#: Why a map with fewer queries than keys is refused.
+SQUARE = "maps are square here, as queries and keys are of the same tokens"
 #: How far a row's sum may be from 1: float16 loses as much.
 _SUM_TOLERANCE = 0.01
 
@@ -80,6 +84,11 @@ def _five_axes(name: str, array: Array) -> Array:
 def _check_length(name: str, length: int) -> None:
     if not 1 <= length <= MAX_LENGTH:
         raise ValueError(f"{name}: expected 1 to {MAX_LENGTH:,} tokens, got {length:,}")
+
+
+def _check_heads(name: str, heads: int) -> None:
+    if heads > MAX_HEADS:
+        raise ValueError(f"{name}: expected at most {MAX_HEADS} heads, got {heads:,}")
 
 
 def token_list(tokens: Sequence[str] | None, length: int) -> list[str]:
@@ -168,13 +177,15 @@ def _check_shapes(query: Array, key: Array, value: Array) -> None:
         raise ValueError(
             f"query: expected 1 to {MAX_LAYERS} layers and no empty axis, got {list(query.shape)}"
         )
+    _check_heads("query", heads)
     kv_heads = key.shape[2]
     for name, given in (("key", key), ("value", value)):
         expected = (layers, size, kv_heads, length, dim if name == "key" else given.shape[4])
         if given.shape != expected or not given.size:
+            why = f"; {SQUARE}" if given.shape[3] != length else ""
             raise ValueError(
                 f"{name}: expected {list(expected)} ([layers, B, H, S, D]) for a query of "
-                f"{list(query.shape)}, got {list(given.shape)}"
+                f"{list(query.shape)}, got {list(given.shape)}{why}"
             )
     if heads % kv_heads:
         raise ValueError(f"key: expected a number of heads that divides the query's {heads}, got {kv_heads}")
@@ -199,7 +210,7 @@ def _causal(given: Any) -> bool:
 def _window(given: Any) -> tuple[int | None, int | None] | None:
     if given is None:
         return None
-    sides = (given, given) if isinstance(given, int | np.integer) else tuple(given)
+    sides = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given, given)
     if len(sides) != 2 or not all(
         side is None or (isinstance(side, int | np.integer) and side >= 0) for side in sides
     ):
@@ -246,6 +257,7 @@ def weights_source(given: Any, *, tokens: Sequence[str] | None, title: str, batc
         raise ValueError(
             f"weights: expected 1 to {MAX_LAYERS} layers and a head, got {len(arrays)} × {heads}"
         )
+    _check_heads("weights", heads)
     batch = _batch(batch, size)
     texts = token_list(tokens, length)
     chosen = [array[batch] for array in arrays]
@@ -272,8 +284,9 @@ def _weight_layers(given: Any) -> list[Array]:
     first = arrays[0].shape
     for index, array in enumerate(arrays):
         if array.ndim != 4 or array.shape != first or array.shape[2] != array.shape[3]:
+            why = f"; {SQUARE}" if array.shape[-1] != array.shape[-2] else ""
             raise ValueError(
-                f"weights: expected layers of one shape [B, H, S, S], got {list(array.shape)} at {index}"
+                f"weights: expected layers of one shape [B, H, S, S], got {list(array.shape)} at {index}{why}"
             )
     return arrays
 
@@ -282,7 +295,7 @@ def _five_weights(array: Array) -> Array:
     if not 2 <= array.ndim <= 5 or array.shape[-1] != array.shape[-2]:
         raise ValueError(
             "weights: expected a square last pair of axes ([S, S] up to [layers, B, H, S, S]), got "
-            f"{list(array.shape)}"
+            f"{list(array.shape)}; {SQUARE}"
         )
     result: Array = array.reshape((1,) * (5 - array.ndim) + array.shape)
     return result

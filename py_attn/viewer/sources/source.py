@@ -126,6 +126,10 @@ class Source:
     masking : Masking
     note : str
         A note to the visitor, "" for none.
+    special : frozenset of int, optional
+        Positions of special tokens; None where only their texts can tell.
+    base : Source, optional
+        What this source is derived from; None for one that stands for itself.
     """
 
     kind: str
@@ -134,6 +138,8 @@ class Source:
     layers: Sequence[Layer]
     masking: Masking = field(default_factory=Masking)
     note: str = ""
+    special: frozenset[int] | None = None
+    base: Source | None = None
 
     @property
     def heads(self) -> int:

@@ -60,7 +60,8 @@ def written_source(model: Any, texts: Sequence[str]) -> Source:
     title = "".join(tokens).strip()
     if len(title) > TITLE_LENGTH:
         title = title[:TITLE_LENGTH].rstrip() + "…"
-    return Source("written", title, tokens, layers, _masking(model, length))
+    special = frozenset(i for i, number in enumerate(model.tokens[:length]) if number in model.special_ids)
+    return Source("written", title, tokens, layers, _masking(model, length), special=special)
 
 
 def _masking(model: Any, length: int) -> Masking:

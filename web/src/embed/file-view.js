@@ -2,6 +2,7 @@
 
 import { shortError } from '../format.js';
 import { mount } from '../mount.js';
+import { PARTS, aboutUnknown, readParts } from '../parts.js';
 import { STAGES } from '../panels/status.js';
 import { createModel, openSource } from '../store.js';
 import { themedColormap } from '../theme.js';
@@ -27,6 +28,11 @@ export class FileView {
   #number = 0;
   #waiting = false;
   #isDark = false;
+  #parts = PARTS;
+  /** @type {string[]} names of parts that are not known */
+  #unknown = [];
+  /** What is said about the file. */
+  #note = '';
   #ending = new AbortController();
   #options;
   #shell;
@@ -77,6 +83,18 @@ export class FileView {
     this.model.set({ style: { ...this.model.state.style, colormap: themedColormap(name, this.#isDark) } });
   }
 
+  /** Which parts are shown, by their names with spaces or commas between them. @param {string} names */
+  setParts(names) {
+    const { parts, unknown } = readParts(names);
+    if (unknown.length) console.warn(`<py-attn> ${aboutUnknown(unknown)}`);
+    const changed = parts.join() !== this.#parts.join();
+    this.#parts = parts;
+    this.#unknown = unknown;
+    if (!this.#view) return;
+    if (changed) this.#mount();
+    this.#say();
+  }
+
   /** @param {import('../heatmap/export.js').Format} format */
   async exported(format) {
     if (!this.#view) throw new Error('There is no map yet.');
@@ -108,11 +126,23 @@ export class FileView {
   #show(source, info) {
     openSource(this.model, source);
     this.#waiting = false;
-    this.#view ??= mount(this.#shell.content, this.model);
+    if (!this.#view) this.#mount();
     this.#shell.setTitle(source.title);
     const numpy = info.webgpu ? '' : `Computed by numpy, without a GPU. ${info.reason}`;
-    this.#shell.say('note', '', [source.note, numpy].join(' ').trim());
+    this.#note = [source.note, numpy].join(' ').trim();
+    this.#say();
     this.#options.onReady();
+  }
+
+  #mount() {
+    this.#view?.destroy();
+    this.#view = mount(this.#shell.content, this.model, { only: this.#parts });
+  }
+
+  #say() {
+    const isEmpty = this.model.state.source?.kind === 'weights' && this.#parts.join() === 'kernel';
+    const empty = isEmpty ? 'The file holds weights, which have no kernel behind them.' : '';
+    this.#shell.say('note', '', [this.#note, aboutUnknown(this.#unknown), empty].filter(Boolean).join(' '));
   }
 
   /** @param {{ stage: keyof typeof STAGES, loaded: number, total: number }} progress */

@@ -95,6 +95,7 @@ class TraitSync {
     const source = this.#traits.get('source');
     if (!source?.layers) return this.model.set({ source: null });
     const [title, tokens] = [this.#traits.get('title') ?? '', this.#traits.get('tokens') ?? []];
+    if (source.reading) this.model.set({ reading: source.reading });
     return openSource(this.model, { ...source, title, tokens });
   }
 

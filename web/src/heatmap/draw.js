@@ -2,6 +2,7 @@
 
 import { formatToken } from '../format.js';
 import { axisLabels, FONT, shorten } from './labels.js';
+import { drawMargins } from './margins.js';
 
 /**
  * @typedef {object} Theme
@@ -19,6 +20,7 @@ import { axisLabels, FONT, shorten } from './labels.js';
  * @property {number} row @property {number} column of the chosen cell
  * @property {import('./map.js').Cell | null} [hover] the cell under the pointer
  * @property {import('./map.js').Cell[]} [pins]
+ * @property {import('./margins.js').Strips | null} [margins] what is drawn below the map and at its right
  * @property {Theme} theme
  * @property {string} [background] none on screen, where the panel behind it is seen
  *
@@ -37,7 +39,7 @@ const BESIDE_BELOW = 8; // CSS pixels: of smaller cells the outline is drawn out
 /** @param {Pen} context @param {Scene} scene */
 export function draw(context, scene) {
   const { left, top, side, theme } = scene;
-  context.clearRect(0, 0, scene.width, top + side + 2);
+  context.clearRect(0, 0, scene.width, scene.width);
   if (scene.background) {
     context.fillStyle = scene.background;
     context.fillRect(0, 0, scene.width, scene.width);
@@ -56,6 +58,7 @@ export function draw(context, scene) {
   context.strokeRect(left - 0.5, top - 0.5, side + 1, side + 1);
   drawRowLabels(context, scene);
   drawColumnLabels(context, scene);
+  drawMargins(context, scene);
 }
 
 /** @param {Pen} context @param {Scene} scene */

@@ -42,17 +42,19 @@ function drawOn(pen, scene) {
 /**
  * The weights of a part of a map, with what is needed to interpret them. Positions, layers and heads count from 0.
  * @param {{ source: import('../types').SourceInfo, layer: number, head: number, query: number, key: number,
- *   show: import('../types').Show }} state
+ *   show: import('../types').Show, over?: import('../types').Over }} state
  * @param {import('../types').Weights} part
  * @returns {Blob}
  */
-export function toJson({ source, layer, head, query, key, show }, { weights, rows, columns }) {
+export function toJson({ source, layer, head, query, key, show, over = 'head' }, { weights, rows, columns }) {
   const width = columns[1] - columns[0];
   const content = {
     format: 'py-attn/attention-map',
     title: source.title,
     engine: source.engine,
     show,
+    over,
+    reading: source.reading,
     layer,
     head,
     rows,

@@ -52,6 +52,14 @@ export function mountHeatmap(element, listeners) {
       redraw(map);
     },
 
+    /** Shows strips beside the plot, which are empty until they are known. @param {boolean} shown @param {import('./margins.js').Strips | null} margins */
+    setMargins(shown, margins) {
+      const changes = shown !== map.hasMargins;
+      Object.assign(map, { hasMargins: shown, margins });
+      redraw(map);
+      if (changes) listeners.onView();
+    },
+
     /** What is on screen, null for the whole map. */
     get view() {
       return isZoomed(map) ? map.view : null;

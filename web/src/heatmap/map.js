@@ -2,6 +2,7 @@
 
 import { draw } from './draw.js';
 import { FONT, labelRoom } from './labels.js';
+import { STRIP_ROOM } from './margins.js';
 import { textWidth } from './measure.js';
 import { readTheme } from './theme.js';
 import { centreOf, clamp, fit, reveal, visible, zoom } from './view.js';
@@ -28,6 +29,8 @@ import { centreOf, clamp, fit, reveal, visible, zoom } from './view.js';
  * @property {number} row @property {number} column of the chosen cell
  * @property {Cell | null} hover the cell under the pointer
  * @property {Cell[]} pins
+ * @property {boolean} hasMargins whether there is room for strips beside the plot
+ * @property {import('./margins.js').Strips | null} margins
  * @property {number} width of the canvas in CSS pixels, 0 before it is laid out
  * @property {number} room for labels beside and above the plot, in CSS pixels
  * @property {import('./draw.js').Theme | null} theme null when it has to be read again
@@ -48,6 +51,8 @@ export function createMap(element, canvas, context, listeners) {
     column: 0,
     hover: null,
     pins: [],
+    hasMargins: false,
+    margins: null,
     width: 0,
     room: 40,
     theme: null,
@@ -56,15 +61,15 @@ export function createMap(element, canvas, context, listeners) {
 }
 
 /** The plot's side in CSS pixels. @param {HeatMap} map */
-function sideOf({ width, room }) {
-  return Math.max(40, width - room - 3);
+function sideOf({ width, room, hasMargins }) {
+  return Math.max(40, width - room - 3 - (hasMargins ? STRIP_ROOM : 0));
 }
 
 /** @param {HeatMap} map @returns {import('./draw.js').Scene} */
 export function sceneOf(map) {
   map.theme ??= readTheme(map.element);
-  const { width, room, view, tokens, picture, row, column, hover, pins, theme } = map;
-  return { width, left: room, top: room, side: sideOf(map), view, tokens, picture, row, column, hover, pins, theme };
+  const { width, room, view, tokens, picture, row, column, hover, pins, margins, theme } = map;
+  return { width, left: room, top: room, side: sideOf(map), view, tokens, picture, row, column, hover, pins, margins, theme };
 }
 
 /** Draws in the next frame. @param {HeatMap} map */
@@ -97,7 +102,7 @@ export function resize(map) {
 /** Begins with another source. @param {HeatMap} map @param {string[]} tokens */
 export function setTokens(map, tokens) {
   const last = tokens.length - 1;
-  Object.assign(map, { tokens, room: labelRoom(tokens, (text) => textWidth(text, FONT)), picture: null, view: fit(tokens.length) });
+  Object.assign(map, { tokens, room: labelRoom(tokens, (text) => textWidth(text, FONT)), picture: null, margins: null, view: fit(tokens.length) });
   map.row = Math.min(map.row, last);
   map.column = Math.min(map.column, last);
   map.hover = null;

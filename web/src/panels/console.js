@@ -4,7 +4,7 @@ import { fill, h } from '../dom.js';
 import { EXAMPLES } from '../editor/examples.js';
 import { keepText, keptText } from '../storage.js';
 import { append, resultElement, summary } from './console-output.js';
-import { heading } from './elements.js';
+import { editorHint, heading } from './elements.js';
 
 /**
  * @typedef {import('../runtime/output.js').Line} Line
@@ -70,7 +70,7 @@ function buildView(actions) {
   const parts = [
     h('header', null, about(), examples),
     h('div', { class: 'console-body' }, box, output),
-    h('div', { class: 'console-buttons' }, run, stop, clear),
+    h('div', { class: 'console-buttons' }, run, stop, clear, editorHint()),
   ];
   return { parts, run, stop, box, output };
 }

@@ -33,7 +33,7 @@ export function buildDecode(actions) {
   const speed = select('Speed', SPEEDS, '500');
   const { controls, play, slider } = buildControls(actions);
   const now = h('p', { class: 'decode-now', role: 'status' }, ' ');
-  const slots = h('ol', { class: 'slots', 'aria-label': 'Cache slots' });
+  const slots = h('ol', { class: 'slots', tabIndex: 0, 'aria-label': 'Cache slots' });
   const { table, body } = splitTable();
   const result = h('div', { class: 'decode-result' }, table);
   const combine = h('p', { class: 'combine' }, ' ');

@@ -3,6 +3,7 @@
 import { fill, icon, ICONS } from '../dom.js';
 import { shortError } from '../format.js';
 import { latest } from '../latest.js';
+import { allTokens } from '../reading.js';
 import { mountCaches } from './caches.js';
 import { buildDecode, clearStep, fillCapacities, showStep } from './decode-view.js';
 import { MAX_LENGTH } from './slots.js';
@@ -85,15 +86,20 @@ function begin(panel, source) {
   pause(panel);
   if (source?.growing) return; // it begins with the text that is complete
   panel.opened = '';
-  if (!source) return;
+  // Weights that were given have no keys and values for a cache.
+  panel.element.hidden = source?.kind === 'weights';
+  panel.length = 0;
+  if (!source || panel.element.hidden) return;
   const { view, caches } = panel;
-  panel.length = source.length;
+  // Decoding goes token by token, however they are read.
+  const { length } = allTokens(source);
+  panel.length = length;
   view.differs.hidden = source.causal !== false;
-  view.slider.max = String(source.length - 1);
-  fillCapacities(view, source.length);
-  caches.element.hidden = source.length > MAX_LENGTH;
-  if (source.length > MAX_LENGTH) clearStep(view, `Decoding is shown up to ${MAX_LENGTH} positions.`);
-  else go(panel, Math.floor(source.length / 2));
+  view.slider.max = String(length - 1);
+  fillCapacities(view, length);
+  caches.element.hidden = length > MAX_LENGTH;
+  if (length > MAX_LENGTH) clearStep(view, `Decoding is shown up to ${MAX_LENGTH} positions.`);
+  else go(panel, Math.floor(length / 2));
 }
 
 /** Shows a position, or the nearest one that exists. @param {Panel} panel @param {number} to */
@@ -129,7 +135,7 @@ function show(panel, step) {
   const { element, store, view, visited, caches } = panel;
   const { source, layer, head } = store.state;
   if (!source) return;
-  showStep(view, step, source.tokens, `layer ${layer}, head ${head}`);
+  showStep(view, step, allTokens(source), `layer ${layer}, head ${head}`);
   void visited.add(step);
   panel.step = step;
   if (!panel.playing) caches.follow(step.position, step.capacity);

@@ -1,6 +1,7 @@
 /** The elements of "Edit the score": presets, the editor, the map before and after, and the WGSL. */
 
 import { fill, h } from '../dom.js';
+import { editorHint } from './elements.js';
 import { PRESETS } from '../editor/presets.js';
 
 /**
@@ -33,7 +34,7 @@ export function buildEdit(element, actions) {
       h('div', { class: 'examples', role: 'group', 'aria-label': 'Presets' }, presets),
     ),
     h('div', { class: 'edit-body' }, box, h('div', { class: 'edit-maps' }, before.element, after.element)),
-    h('div', { class: 'edit-outcome' }, stop, apply, status),
+    h('div', { class: 'edit-outcome' }, stop, apply, status, editorHint()),
     h(
       'details',
       { class: 'edit-wgsl' },

@@ -22,6 +22,11 @@ export function heading(title, ...about) {
   return h('div', null, h('h2', null, title), h('p', null, ...about));
 }
 
+/** How the keyboard leaves an editor, in which Tab indents. */
+export function editorHint() {
+  return h('span', { class: 'muted small editor-leave' }, h('kbd', null, 'Esc'), ', then ', h('kbd', null, 'Tab'), ' leaves the editor.');
+}
+
 /** A control with its label above it. @param {string} label @param {HTMLElement} control */
 export function field(label, control) {
   return h('label', { class: 'field' }, label, control);

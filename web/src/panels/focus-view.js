@@ -15,6 +15,7 @@ import { MEANING } from './wording.js';
  * @property {(format: import('../heatmap/export.js').Format) => void} save
  * @property {(patch: Partial<Style>) => void} setStyle
  * @property {(name: string) => void} setColormap
+ * @property {(over: import('../types').Over) => void} setOver
  */
 
 const FILES = {
@@ -25,6 +26,12 @@ const FILES = {
 const SHOWS = [
   { value: 'weights', label: 'Weights', title: 'how much each query attends to each key' },
   { value: 'gradient', label: 'Weight × gradient', title: 'how much each key contributes to the output of each query' },
+];
+const OVERS = [
+  { value: 'head', label: 'This head' },
+  { value: 'layer', label: 'Layer mean', title: 'the mean over the heads of this layer' },
+  { value: 'all', label: 'All heads', title: 'the mean over all heads of all layers' },
+  { value: 'rollout', label: 'Rollout', title: 'attention rollout (Abnar and Zuidema 2020): the layers up to this one, multiplied' },
 ];
 const SCALES = [
   { value: 'linear', label: 'linear' },
@@ -46,19 +53,24 @@ export function buildFocus(style, actions) {
   const pins = h('div');
   const meaning = h('p', { class: 'muted small' }, MEANING.weights);
   const sampling = h('p', { class: 'muted small', hidden: true });
-  const { what, scale, pooling, colors } = choices(style, actions);
+  const { over, what, scale, pooling, colors } = choices(style, actions);
+  const tokens = h('div', { class: 'focus-tokens' });
+  const figures = h('div');
   const { legend, strip, ticks } = legendFigure();
   const parts = [
     h('header', null, h('div', null, title, subtitle), toolbar(actions)),
-    h('div', { class: 'focus-what' }, what, meaning),
+    h('div', { class: 'focus-what' }, over, what),
+    tokens,
+    h('div', { class: 'focus-said' }, meaning),
     inspector,
+    figures,
     pins,
     box,
     h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
     sampling,
     usage(),
   ];
-  return { parts, title, subtitle, what, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, colors, sampling };
+  return { parts, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */
@@ -78,14 +90,16 @@ function toolbar({ zoomBy, fit, save }) {
 }
 
 /** What the map shows, and how it is coloured. @param {Style} style @param {Actions} actions */
-function choices(style, { setStyle, setColormap }) {
+function choices(style, { setStyle, setColormap, setOver }) {
   const set = (/** @type {keyof Style} */ name) => (/** @type {any} */ value) => setStyle({ [name]: value });
+  const over = segmented('Whose map', OVERS, 'head', (value) => setOver(/** @type {import('../types').Over} */ (value)));
+  over.classList.add('focus-over');
   const what = segmented('What the map shows', SHOWS, style.show ?? 'weights', set('show'));
   const scale = segmented('Colour scale', SCALES, style.scale, set('scale'));
   const pooling = segmented('How weights that share a pixel are combined', POOLS, style.pool, set('pool'));
   const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), style.colormap.replace(/_r$/u, ''), setColormap);
   colors.className = 'input compact';
-  return { what, scale, pooling, colors };
+  return { over, what, scale, pooling, colors };
 }
 
 function legendFigure() {

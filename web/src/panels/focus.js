@@ -1,16 +1,19 @@
 /** One map, large: zoomed and panned, with the exact weight of the chosen cell, or of the one under the pointer. */
 
 import { choose, fill, h, putPixels } from '../dom.js';
-import { formatToken, formatWeight, shortError } from '../format.js';
+import { formatTick, formatToken, formatWeight, shortError } from '../format.js';
 import { download, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
+import { showOf } from '../reading.js';
 import { createRows } from '../rows.js';
 import { pin } from '../store.js';
 import { tokenMark } from './elements.js';
+import { mountMargins } from './focus-margins.js';
+import { mountReading } from './focus-reading.js';
 import { buildFocus } from './focus-view.js';
 import { mountPins } from './pins.js';
-import { describeRows, MEANING } from './wording.js';
+import { describeMeaning, describeRows, nameMap } from './wording.js';
 
 /**
  * @typedef {import('../heatmap/export.js').Format} Format
@@ -27,6 +30,13 @@ import { describeRows, MEANING } from './wording.js';
  * @property {() => void} inspect shows the weight of the cell under the pointer, or of the chosen one
  */
 
+/** @type {Record<import('../types').Over, (layer: number, head: number) => string>} */
+const FILE_NAMES = {
+  head: (layer, head) => `layer${layer}-head${head}`,
+  layer: (layer) => `layer${layer}-mean`,
+  all: () => 'mean',
+  rollout: (layer) => `rollout${layer}`,
+};
 const TYPES = { png: 'image/png', svg: 'image/svg+xml', json: 'application/json' };
 
 /**
@@ -40,6 +50,7 @@ export function mountFocus(element, api, store) {
     fit: () => map.fit(),
     save: (format) => void save(panel, format),
     setStyle: (patch) => setStyle(store, patch),
+    setOver: (over) => store.set({ over }),
     // A reversed colour map stays reversed: that depends on light or dark.
     setColormap: (name) => setStyle(store, { colormap: store.state.style.colormap.endsWith('_r') ? `${name}_r` : name }),
   });
@@ -74,6 +85,9 @@ export function mountFocus(element, api, store) {
     request: () => store.state.source && load(store.state),
     inspect: () => inspect(panel),
   };
+  const margins = mountMargins(api, store, () => map);
+  fill(view.tokens, ...mountReading(api, store).elements, margins.label);
+  fill(view.figures, margins.figures);
   listen(panel);
   return { exported: (/** @type {Format} */ format) => exported(panel, format), destroy: () => map.destroy() };
 }
@@ -88,7 +102,6 @@ function listen(panel) {
   const { store, view, map } = panel;
   store.on(['sourceNumber'], ({ source, query, key, view: zoomed }) => {
     if (!source) return;
-    view.what.hidden = source.kind === 'weights'; // which alone have no gradient
     // A text that has grown keeps its picture until the next one is there.
     if (source.kind === 'written' && panel.kind === 'written') map.growTokens(source.tokens);
     else map.setTokens(source.tokens);
@@ -97,8 +110,11 @@ function listen(panel) {
     map.show(zoomed);
     drawLegend(panel);
   });
-  store.on(['sourceNumber', 'edit', 'layer', 'head'], ({ layer, head }) => {
-    view.title.textContent = `Layer ${layer}, head ${head}`;
+  store.on(['sourceNumber', 'edit', 'layer', 'head', 'over'], ({ source, layer, head, over }) => {
+    view.title.textContent = nameMap(over, layer, head);
+    choose(view.over, over);
+    // Weights that were given have no gradients, and neither has a rollout.
+    view.what.hidden = source?.kind === 'weights' || over === 'rollout';
     describe(panel);
     panel.request();
     panel.inspect();
@@ -108,13 +124,13 @@ function listen(panel) {
     choose(view.pooling, style.pool);
     view.colors.value = style.colormap.replace(/_r$/u, '');
     choose(view.what, style.show ?? 'weights');
-    view.meaning.textContent = MEANING[style.show ?? 'weights'];
     describe(panel);
     panel.request();
     panel.inspect();
     drawLegend(panel);
     map.recolor();
   });
+  store.on(['over'], () => drawLegend(panel));
   store.on(['query', 'key'], ({ query, key }) => {
     map.setChosen(query, key);
     panel.inspect();
@@ -126,27 +142,34 @@ function listen(panel) {
 
 /** @param {Panel} panel */
 function describe({ view, store }) {
-  const { source, style } = store.state;
-  view.subtitle.textContent = source ? describeRows(source, style.show) : ' ';
+  const { source, layer, over } = store.state;
+  const show = showOf(store.state);
+  view.subtitle.textContent = source ? describeRows(source, show, over) : ' ';
+  if (source) view.meaning.textContent = [describeMeaning(source, show, over, layer), source.readingNote].filter(Boolean).join(' ');
 }
 
 /** @param {Panel} panel @param {State} state */
-async function loadWindow({ api, store, view, map }, { sourceNumber, layer, head, style }) {
+async function loadWindow({ api, store, view, map }, state) {
+  const { sourceNumber, layer, head, over } = state;
+  const style = { ...state.style, show: showOf(state) };
   const { rows, columns, pixels, width } = map.visible();
   if (!width) return;
   const { box } = view;
   box.setAttribute('aria-busy', 'true');
-  const answer = await api.window({ layer, head, rows, columns, size: [pixels, pixels] }, style);
+  const answer = await api.window({ layer, head, rows, columns, size: [pixels, pixels], over }, style);
   box.setAttribute('aria-busy', 'false');
-  if (store.state.sourceNumber !== sourceNumber || store.state.style.show !== style.show) return;
+  const now = store.state;
+  if (now.sourceNumber !== sourceNumber || now.over !== over || showOf(now) !== style.show) return;
   const canvas = document.createElement('canvas');
   putPixels(canvas, answer.rgba, answer.width, answer.height);
   map.setPicture({ canvas, rows: answer.rows, columns: answer.columns });
+  // No weights share a pixel where every cell is one weight.
+  for (const input of view.pooling.querySelectorAll('input')) input.disabled = answer.exact;
   view.pooling.classList.toggle('inactive', answer.exact);
   view.sampling.hidden = answer.step === 1;
   view.sampling.textContent = `At this zoom level one of every ${answer.step} rows is computed; zoom in to see all of them.`;
   if (!box.dataset.shown) performance.mark('py-attn:first-map');
-  box.dataset.shown = `${sourceNumber}/${layer}/${head}`;
+  box.dataset.shown = [sourceNumber, layer, head, ...(over === 'head' ? [] : [over])].join('/');
 }
 
 /** @param {Panel} panel */
@@ -168,13 +191,13 @@ function inspect({ rows, store, view, map, inspect: again }) {
 
 /** For screen readers. @param {Panel['rows']} rows @param {import('../store.js').Store} store @param {HTMLCanvasElement} canvas */
 function describeChosen(rows, store, canvas) {
-  const { source, layer, head, query, key } = store.state;
+  const { source, layer, head, over, query, key } = store.state;
   if (!source) return;
   const weight = rows.peek()?.weights[key];
   const cell = `“${formatToken(source.tokens[query])}” to “${formatToken(source.tokens[key])}”`;
   canvas.setAttribute(
     'aria-label',
-    `Attention map, layer ${layer}, head ${head}. Row ${query}, column ${key}. ${cell}${weight === undefined ? '' : `: ${formatWeight(weight)}`}`,
+    `Attention map, ${nameMap(over, layer, head).replace(/^[A-Z]/u, (first) => first.toLowerCase())}. Row ${query}, column ${key}. ${cell}${weight === undefined ? '' : `: ${formatWeight(weight)}`}`,
   );
 }
 
@@ -184,15 +207,15 @@ function describeChosen(rows, store, canvas) {
  * @returns {Promise<import('../heatmap/export.js').Exported>}
  */
 async function exported({ api, store, view, map }, format) {
-  const { source, layer, head, query, key, style } = store.state;
+  const { source, layer, head, over, query, key } = store.state;
   if (!source) throw new Error('There is no map yet.');
-  const file = { name: `attention-layer${layer}-head${head}.${format}`, type: TYPES[format] };
+  const file = { name: `attention-${FILE_NAMES[over](layer, head)}.${format}`, type: TYPES[format] };
   if (format === 'png') return { ...file, data: await toPng(map.scene()) };
   if (format === 'svg') return { ...file, data: toSvg(map.scene(), `${source.title} – ${view.title.textContent}`) };
   const { rows, columns } = map.visible();
-  const show = style.show ?? 'weights';
-  const part = await api.weights({ layer, head, rows, columns, show });
-  return { ...file, data: toJson({ source, layer, head, query, key, show }, part) };
+  const show = showOf(store.state);
+  const part = await api.weights({ layer, head, rows, columns, show, over });
+  return { ...file, data: toJson({ source, layer, head, query, key, show, over }, part) };
 }
 
 /** @param {Panel} panel @param {Format} format */
@@ -211,12 +234,13 @@ function drawLegend(panel) {
 
 /** @param {Panel} panel */
 async function askLegend({ api, store, view }) {
-  const { colormap, scale, show } = store.state.style;
+  const { colormap, scale } = store.state.style;
+  const show = showOf(store.state);
   const { rgba, ticks } = await api.legend(colormap, scale, show);
   view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? 'share from -1 to 1' : 'weight from 0 to 1'}`);
   putPixels(view.strip, rgba, 256, 1);
   fill(
     view.ticks,
-    ticks.map(({ value, at }) => h('span', { style: { '--at': at } }, String(value).replace('-', '−'))),
+    ticks.map(({ value, at }) => h('span', { style: { '--at': at } }, formatTick(value, show === 'gradient'))),
   );
 }

@@ -1,4 +1,4 @@
-/** What to look at: a sentence, a text that a language model writes, or synthetic input. */
+/** What to look at: a sentence, a text that a language model writes, synthetic input, or the visitor's own data. */
 
 import { choose, fill, h, segmented } from '../dom.js';
 import { formatBytes, shortError } from '../format.js';
@@ -14,6 +14,7 @@ import { mountSynthetic } from './synthetic.js';
  * @property {() => void} cancelModel
  * @property {() => boolean} hasModel
  * @property {(shown: boolean) => void} showWrite shows or hides the panel of the language model
+ * @property {import('./own-data.js').Actions} ownData
  *
  * @typedef {object} Panel
  * @property {HTMLElement} element
@@ -24,6 +25,7 @@ import { mountSynthetic } from './synthetic.js';
  * @property {string} sample the text of the sample
  * @property {string} shown the text whose maps are shown
  * @property {string} said to the visitor, '' for nothing
+ * @property {Promise<ReturnType<typeof import('./own-data.js').mountOwnData>> | null} own loaded when it is first shown
  * @property {boolean} busy
  * @property {ReturnType<typeof setTimeout> | undefined} timer until what was typed is run
  */
@@ -57,6 +59,7 @@ export function mountInput(element, store, actions) {
     sample: '',
     shown: '',
     said: '',
+    own: null,
     busy: false,
     timer: undefined,
   };
@@ -76,6 +79,11 @@ export function mountInput(element, store, actions) {
     start: () => start(panel),
     /** @param {string} mode */
     show: (mode) => show(panel, mode),
+    /** Shows files that were dropped on the page. @param {File[]} files */
+    openFiles: async (files) => {
+      reveal(panel, 'file');
+      (await ownData(panel)).open(files);
+    },
   };
 }
 
@@ -85,6 +93,7 @@ function buildView(onMode, onCancel) {
     { value: 'sentence', label: 'Sentence' },
     { value: 'write', label: 'Write', title: 'a language model writes a text' },
     { value: 'synthetic', label: 'Synthetic' },
+    { value: 'file', label: 'Your data', title: 'a file with queries and keys, or with attentions' },
   ];
   const mode = segmented('Input', modes, 'sentence', onMode);
   const area = h('textarea', {
@@ -101,12 +110,13 @@ function buildView(onMode, onCancel) {
   const form = h('form', { class: 'sentence-form' }, area, submit);
   const sentence = h('div', { class: 'sentence-box' }, form);
   const synthetic = h('div', { hidden: true });
+  const own = h('div', { class: 'own-data', hidden: true });
   const writing = h('p', { class: 'input-about muted', hidden: true }, WRITING);
   const loading = buildLoading(onCancel);
   const message = h('p', { class: 'input-message small', role: 'status' }, ' ');
   const foot = h('div', { class: 'input-foot' }, loading.element, message);
-  const parts = [mode, sentence, synthetic, writing, foot];
-  return { parts, mode, area, submit, form, sentence, synthetic, writing, foot, loading, message };
+  const parts = [mode, sentence, synthetic, own, writing, foot];
+  return { parts, mode, area, submit, form, sentence, synthetic, own, writing, foot, loading, message };
 }
 
 /** @param {Panel} panel */
@@ -136,7 +146,7 @@ function ready(panel, text) {
   area.value = input.kind === 'text' ? input.text : text;
   grow(panel);
   label(panel);
-  if (input.kind === 'synthetic' || input.kind === 'write') follow(panel, input);
+  if (input.kind === 'synthetic' || input.kind === 'write' || input.kind === 'file') follow(panel, input);
 }
 
 /** @param {Panel} panel @param {import('../address.js').Input} input */
@@ -144,6 +154,12 @@ function follow(panel, input) {
   const { view, form, actions, sample } = panel;
   if (input.kind === 'synthetic') form.set(input.shape);
   if (input.kind === 'synthetic' || input.kind === 'write') return show(panel, input.kind);
+  if (input.kind === 'file') {
+    reveal(panel, 'file');
+    panel.store.set({ input });
+    void ownData(panel).then((own) => own.reopen(input.name));
+    return undefined;
+  }
   view.area.value = input.kind === 'text' ? input.text : sample;
   if (view.sentence.hidden) show(panel, 'sentence');
   else if (view.area.value === sample || actions.hasModel()) void start(panel);
@@ -157,20 +173,39 @@ function replay(panel) {
   const { view, form, sample, actions } = panel;
   if (!view.writing.hidden) return undefined;
   if (!view.synthetic.hidden) return form.submit();
+  if (!view.own.hidden) return ownData(panel).then((own) => own.reopen());
   const { value } = view.area;
   return value !== sample && value.trim() && actions.hasModel() ? start(panel) : undefined;
 }
 
-/** Changes between a sentence, a written text and synthetic input. @param {Panel} panel @param {string} mode */
-function show(panel, mode) {
-  const { view, actions, form, sample } = panel;
+/** Loads the panel of own data when it is first needed. @param {Panel} panel */
+function ownData(panel) {
+  panel.own ??= import('./own-data.js').then(({ mountOwnData }) => mountOwnData(panel.view.own, panel.actions.ownData));
+  return panel.own;
+}
+
+/** Shows the controls of one way to put something in. @param {Panel} panel @param {string} mode */
+function reveal(panel, mode) {
+  const { view } = panel;
   choose(view.mode, mode);
   view.sentence.hidden = mode !== 'sentence';
   view.synthetic.hidden = mode !== 'synthetic';
+  view.own.hidden = mode !== 'file';
   view.writing.hidden = mode !== 'write';
-  view.foot.hidden = mode === 'write';
-  actions.showWrite(mode === 'write');
+  view.foot.hidden = mode === 'write' || mode === 'file';
+  panel.actions.showWrite(mode === 'write');
   say(panel, '');
+}
+
+/** Changes to a sentence, a written text, synthetic input or own data. @param {Panel} panel @param {string} mode */
+function show(panel, mode) {
+  const { view, actions, form, sample } = panel;
+  reveal(panel, mode);
+  // What was shown stays until a file is opened.
+  if (mode === 'file') {
+    void ownData(panel).then((own) => own.reopen());
+    return;
+  }
   panel.store.set({ input: mode === 'write' ? { kind: 'write' } : inputOf(panel) });
   if (mode === 'write') return;
   if (mode === 'synthetic') form.submit();

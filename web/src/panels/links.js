@@ -2,6 +2,7 @@
 
 import { fill, h } from '../dom.js';
 import { formatWeight } from '../format.js';
+import { showOf } from '../reading.js';
 import { createRows } from '../rows.js';
 import { tableCaption, tokenMark } from './elements.js';
 import { describeLinks, describeRest, relation } from './wording.js';
@@ -29,7 +30,7 @@ export function mountLinks(element, api, store) {
   fill(view.body, Array.from({ length: SHOWN }, emptyLine));
   /** @type {Panel} */
   const panel = { store, rows: createRows(api, store), view, update: () => update(panel), timer: undefined };
-  store.on(['sourceNumber', 'edit', 'layer', 'head', 'query', 'style'], panel.update);
+  store.on(['sourceNumber', 'edit', 'layer', 'head', 'over', 'query', 'style'], panel.update);
   return { destroy: () => clearTimeout(panel.timer) };
 }
 
@@ -53,11 +54,11 @@ function buildView() {
 /** @param {Panel} panel */
 function update(panel) {
   const { store, rows, view } = panel;
-  const { source, query, style } = store.state;
+  const { source, query } = store.state;
   if (!source) return;
   const row = rows.peek();
   if (!row) return rows.ask(panel.update);
-  const shares = style.show === 'gradient';
+  const shares = showOf(store.state) === 'gradient';
   view.figure.textContent = shares ? 'Share of the output' : 'Weight';
   fill(view.subtitle, tokenMark(source.tokens[query], query), ` at position ${query} ${relation(shares)}`);
   const top = Math.abs(row.links[0]?.weight) || 1;

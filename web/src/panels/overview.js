@@ -3,6 +3,9 @@
 import { fill, h, putPixels, segmented } from '../dom.js';
 import { formatTime, shortError } from '../format.js';
 import { latest } from '../latest.js';
+import { buildFind } from './overview-find.js';
+import { mountGrid } from './overview-grid.js';
+import { arrange } from './overview-heads.js';
 import { describeEngine, describeMaps, describeRow } from './wording.js';
 
 /**
@@ -12,10 +15,14 @@ import { describeEngine, describeMaps, describeRow } from './wording.js';
  * @property {import('../api.js').Api} api
  * @property {import('../store.js').Store} store
  * @property {HTMLElement} summary
- * @property {HTMLElement} grid
+ * @property {ReturnType<typeof mountGrid>} grid
  * @property {HTMLElement} choice what a thumbnail shows of a written text
  * @property {boolean} whole whether that is its whole map, not a row
- * @property {HTMLButtonElement[][]} buttons by layer and head
+ * @property {ReturnType<typeof buildFind>} find
+ * @property {import('./overview-heads.js').Sort} sort
+ * @property {import('../types').HeadFindings | null} findings of the maps that are shown, once they are there
+ * @property {string} looked the source and the edit that were looked at last
+ * @property {(state: State) => void} look finds out what the heads of the maps do
  */
 
 /** Shown before the first source: the sample's shape, so that nothing moves when it arrives. */
@@ -32,106 +39,94 @@ const PARTS = [
  */
 export function mountOverview(element, api, store) {
   const summary = h('p', { 'aria-live': 'polite' }, ' ');
-  const grid = h('div', { class: 'thumbs', role: 'grid', 'aria-label': 'Attention maps by layer and head' });
-  const hint = h('p', { class: 'muted small thumbs-hint' }, 'Click a map, or move with the arrow keys.');
+  const grid = mountGrid(store);
+  const find = buildFind({
+    onFound: (found) => grid.emphasise(found && found.heads),
+    onGo: (head) => grid.buttons[head].focus(),
+    onSort: (sort) => {
+      panel.sort = sort;
+      order(panel);
+    },
+  });
   const choice = segmented('What the thumbnails show', PARTS, 'row', (value) => {
     panel.whole = value === 'map';
     load(store.state);
   });
   choice.hidden = true;
-  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), grid, hint);
+  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), find.element, grid.element);
   /** @type {Panel} */
-  const panel = { element, api, store, summary, grid, choice, whole: false, buttons: [] };
-
-  grid.addEventListener('keydown', (event) => onKey(panel, event));
+  const panel = { element, api, store, summary, grid, choice, whole: false, find, sort: 'layer', findings: null, looked: '', look: (state) => look(state) };
+  const look = latest(
+    (/** @type {State} */ state) => loadFindings(panel, state),
+    (error) => find.fail(`What the heads do could not be computed: ${shortError(error)}`),
+  );
   const load = latest(
     (/** @type {State} */ state) => loadMaps(panel, state),
     (error) => {
-      grid.setAttribute('aria-busy', 'false');
+      grid.element.setAttribute('aria-busy', 'false');
       summary.textContent = `The maps could not be computed: ${shortError(error)}`;
     },
   );
   store.on(['sourceNumber'], (state) => {
     if (!state.source) return;
     build(panel, state.source);
+    forget(panel, state.source);
     choice.hidden = state.source.kind !== 'written';
     if (!state.source.growing) summary.textContent = describeMaps(state.source);
     load(state);
   });
   store.on(['query'], (state) => showsRow(panel, state) && load(state));
   store.on(['style', 'edit'], load);
+  store.on(['edit'], ({ source }) => source && forget(panel, source));
   store.on(['layer', 'head'], () => mark(panel));
   build(panel, SAMPLE_SHAPE);
+  return { destroy: () => grid.destroy() };
 }
 
 /** @param {Panel} panel @param {{ layers: number, heads: number }} source */
-function build(panel, { layers, heads }) {
-  const { grid, buttons } = panel;
-  // A source of the same shape keeps the grid; its maps replace the earlier ones as they arrive.
-  if (buttons.length === layers && buttons[0].length === heads) return mark(panel);
-  grid.style.setProperty('--heads', String(Math.min(heads, 16)));
-  grid.style.setProperty('--lines', String(Math.ceil(heads / 4)));
-  grid.classList.toggle('few', layers * heads <= 16);
-  panel.buttons = Array.from({ length: layers }, (_, layer) =>
-    Array.from({ length: heads }, (_, head) => thumbnail(panel.store, layer, head)),
-  );
-  fill(grid, panel.buttons.map(gridRow));
-  return mark(panel);
-}
-
-/** @param {import('../store.js').Store} store @param {number} layer @param {number} head */
-function thumbnail(store, layer, head) {
-  const focus = () => store.set({ layer, head });
-  return h(
-    'button',
-    {
-      class: 'thumb',
-      type: 'button',
-      role: 'gridcell',
-      tabIndex: -1,
-      'aria-label': `Layer ${layer}, head ${head}`,
-      title: `Layer ${layer} · head ${head}`,
-      onclick: focus,
-      onfocus: focus,
-    },
-    h('canvas', { width: 1, height: 1 }),
-  );
-}
-
-/** @param {HTMLButtonElement[]} buttons @param {number} layer */
-function gridRow(buttons, layer) {
-  const label = h('span', { class: 'thumb-label', role: 'rowheader', 'aria-label': `Layer ${layer}` }, `L${layer}`);
-  return h('div', { role: 'row', class: 'thumb-row' }, label, buttons);
+function build(panel, source) {
+  panel.grid.build(source);
+  mark(panel);
 }
 
 /** Marks the map in focus. @param {Panel} panel */
-function mark({ buttons, store }) {
-  const { layer, head } = store.state;
-  buttons.forEach((row, l) =>
-    row.forEach((button, i) => {
-      const chosen = l === layer && i === head;
-      button.tabIndex = chosen ? 0 : -1;
-      button.setAttribute('aria-selected', String(chosen));
-    }),
-  );
+function mark({ grid, find, store }) {
+  const { layer, head, source } = store.state;
+  grid.mark();
+  if (source) find.mark(layer * source.heads + head);
 }
 
-/** @param {Panel} panel @param {KeyboardEvent} event */
-function onKey({ buttons, store }, event) {
-  const { layer, head, source } = store.state;
-  if (!source) return;
-  const moves = /** @type {Record<string, [number, number]>} */ ({
-    ArrowUp: [layer - 1, head],
-    ArrowDown: [layer + 1, head],
-    ArrowLeft: [layer, head - 1],
-    ArrowRight: [layer, head + 1],
-    Home: [layer, 0],
-    End: [layer, source.heads - 1],
-  });
-  const to = moves[event.key];
-  if (!to) return;
-  event.preventDefault();
-  buttons[to[0]]?.[to[1]]?.focus();
+/** What was found about other maps. @param {Panel} panel @param {{ layers: number, heads: number }} source */
+function forget(panel, source) {
+  // A text that grows is another source with every token: names that say nothing yet are not written anew.
+  if (panel.findings) panel.grid.describe(null, []);
+  panel.findings = null;
+  panel.find.begin(source);
+  mark(panel);
+}
+
+/** Asks what the heads do, once all maps are there; not for each token of a text that grows. @param {Panel} panel @param {State} state */
+async function loadFindings(panel, { sourceNumber, edit }) {
+  const { api, store, find, grid } = panel;
+  const isOver = () => store.state.sourceNumber !== sourceNumber || store.state.edit !== edit;
+  const of = `${sourceNumber}/${edit}`;
+  if (isOver() || of === panel.looked) return;
+  const labels = find.labels.length ? find.labels : await api.labels();
+  const findings = isOver() ? null : await api.heads();
+  if (!findings || isOver()) return;
+  panel.looked = of;
+  panel.findings = findings;
+  grid.describe(findings, labels);
+  find.show(findings, labels);
+  order(panel);
+  mark(panel);
+  panel.element.dataset.findings = String(sourceNumber);
+}
+
+/** The heads in the order that was chosen, or by layer as long as that is not known. @param {Panel} panel */
+function order({ grid, find, sort, findings }) {
+  if (sort === 'layer') grid.arrange(null);
+  else if (findings) grid.arrange(arrange(sort, findings, find.labels));
 }
 
 /** Of a text that grows only rows are shown, as all maps would be computed anew for every token. @param {Panel} panel @param {Readonly<State>} state */
@@ -143,7 +138,8 @@ function showsRow({ whole }, { source }) {
 async function loadMaps(panel, state) {
   const { source, sourceNumber } = state;
   if (!source) return;
-  const { element, grid, store } = panel;
+  const { element, store } = panel;
+  const grid = panel.grid.element;
   const row = showsRow(panel, state);
   grid.classList.toggle('rows', row);
   grid.classList.toggle('deep', source.kind === 'written');
@@ -153,20 +149,21 @@ async function loadMaps(panel, state) {
   performance.mark('py-attn:maps');
   element.dataset.painted = String(sourceNumber);
   store.set({ painted: sourceNumber });
+  if (!source.growing) panel.look(state);
 }
 
 /** One row of every map. @param {Panel} panel @param {State} state @returns {Promise<boolean>} whether it is still wanted */
-async function loadRow({ api, store, summary, buttons }, { source, sourceNumber, query, style }) {
+async function loadRow({ api, store, summary, grid }, { source, sourceNumber, query, style }) {
   const { size, rgba } = await api.overviewRow(query, style);
   if (store.state.sourceNumber !== sourceNumber || !source) return false;
   const bytes = 4 * size;
-  buttons.flat().forEach((button, i) => paintCanvas(button, rgba.subarray(i * bytes, (i + 1) * bytes), size, 1));
+  grid.buttons.forEach((button, i) => paintCanvas(button, rgba.subarray(i * bytes, (i + 1) * bytes), size, 1));
   summary.textContent = describeRow(source, query);
   return true;
 }
 
 /** @param {Panel} panel @param {State} state @returns {Promise<boolean>} whether they are still wanted */
-async function loadWhole({ api, store, summary, buttons }, { source, sourceNumber, style }) {
+async function loadWhole({ api, store, summary, grid }, { source, sourceNumber, style }) {
   if (!source) return false;
   const began = performance.now();
   let step = 1;
@@ -174,7 +171,7 @@ async function loadWhole({ api, store, summary, buttons }, { source, sourceNumbe
     const answer = await api.overview(layer, style);
     step = answer.step;
     if (store.state.sourceNumber !== sourceNumber || store.state.style !== style) return false;
-    paint(buttons[layer], answer);
+    paint(grid.buttons.slice(layer * answer.heads), answer);
   }
   const elapsed = formatTime(1000 * (performance.now() - began));
   const sampled = step > 1 ? `, from one of every ${step} rows` : '';
@@ -182,7 +179,7 @@ async function loadWhole({ api, store, summary, buttons }, { source, sourceNumbe
   return true;
 }
 
-/** @param {HTMLButtonElement[]} buttons of a layer @param {import('../types').Overview} answer */
+/** @param {HTMLButtonElement[]} buttons from the first of a layer on @param {import('../types').Overview} answer */
 function paint(buttons, { heads, size, rgba }) {
   const bytes = 4 * size * size;
   for (let head = 0; head < heads; head++) {

@@ -1,6 +1,7 @@
 /** The causal map as decoding fills it: a row for every position that was visited. */
 
 import { fill, h, putPixels } from '../dom.js';
+import { allTokens } from '../reading.js';
 import { rowPixels } from './palette.js';
 
 /**
@@ -31,7 +32,8 @@ export function mountVisited(api, store) {
   /** @type {Panel} */
   const panel = { api, store, element, canvas, caption, steps: new Map(), of: '', palette: null };
   store.on(['style'], ({ source }) => {
-    if (source && source.length <= MAX_SIDE && panel.steps.size) void paint(panel, source.length);
+    const length = source ? allTokens(source).length : 0;
+    if (length && length <= MAX_SIDE && panel.steps.size) void paint(panel, length);
   });
   return { element, add: (/** @type {DecodeStep} */ step) => add(panel, step) };
 }
@@ -39,14 +41,15 @@ export function mountVisited(api, store) {
 /** @param {Panel} panel @param {DecodeStep} step */
 async function add(panel, step) {
   const { source, sourceNumber, edit, layer, head } = panel.store.state;
-  panel.element.hidden = !source || source.length > MAX_SIDE;
-  if (!source || panel.element.hidden) return;
+  const length = source ? allTokens(source).length : 0;
+  panel.element.hidden = !length || length > MAX_SIDE;
+  if (panel.element.hidden) return;
   const of = `${sourceNumber}/${edit}/${layer}/${head}/${step.capacity}`;
   if (of !== panel.of) panel.steps = new Map();
   panel.of = of;
   panel.steps.set(step.position, step);
-  panel.caption.textContent = `${panel.steps.size} of ${source.length} rows so far`;
-  await paint(panel, source.length);
+  panel.caption.textContent = `${panel.steps.size} of ${length} rows so far`;
+  await paint(panel, length);
 }
 
 /** @param {Panel} panel @param {number} length of the source */

@@ -5,6 +5,7 @@ import { formatCount, formatToken, formatWeight } from '../format.js';
 /**
  * @typedef {import('../types').SourceInfo} SourceInfo
  * @typedef {import('../types').Show} Show
+ * @typedef {import('../types').Over} Over
  */
 
 /** What the large map shows, in a sentence. */
@@ -32,14 +33,35 @@ export function describeEngine({ kind, engine }, info) {
   return info?.software ? 'computed by WGSL on a software adapter' : 'computed by WGSL on the GPU';
 }
 
-/** What a row of the large map is. @param {SourceInfo} source @param {Show} [show] */
-export function describeRows(source, show) {
-  const { length, edited = [] } = source;
+/** Which map the large one is. @param {Over} over @param {number} layer @param {number} head */
+export function nameMap(over, layer, head) {
+  const names = { head: `Layer ${layer}, head ${head}`, layer: `Layer ${layer}, mean of its heads`, all: 'Mean of all heads', rollout: `Rollout up to layer ${layer}` };
+  return names[over];
+}
+
+/** What the large map shows, in a sentence. @param {SourceInfo} source @param {Show} show @param {Over} over @param {number} layer */
+export function describeMeaning({ layers, heads }, show, over, layer) {
+  const what = show === 'gradient' ? 'The mean share of the output over' : 'The mean weight over';
+  if (over === 'layer') return `${what} the ${heads} heads of layer ${layer}.`;
+  if (over === 'all') return `${what} all ${layers * heads} heads of ${layers} layers.`;
+  if (over === 'rollout') {
+    return `Where each token’s vector after layer ${layer} comes from: the layers’ mean weights, each mixed half and half with the residual connection, multiplied.`;
+  }
+  return MEANING[show];
+}
+
+/** What a row of the large map is. @param {SourceInfo} source @param {Show} [show] @param {Over} [over] */
+export function describeRows(source, show, over = 'head') {
+  const { length, layers, heads, base, edited = [] } = source;
   const mods = edited.length ? ` Your ${edited.join(' and ')} ${edited.length > 1 ? 'are' : 'is'} applied.` : '';
   if (show === 'gradient') {
     return `Every row shows where one query’s output comes from: the shares of ${formatCount(length)} keys, which sum to 1.${mods}`;
   }
-  return `Every row is one query’s softmax over ${formatCount(length)} keys, ${originOfRows(source)}.${mods}`;
+  const keys = `${formatCount(length)} keys`;
+  if (over === 'rollout') return `Every row is one query’s rollout to ${keys}.${mods}`;
+  if (over !== 'head') return `Every row is the mean of ${over === 'all' ? layers * heads : heads} heads’ rows over ${keys}.${mods}`;
+  if (base) return `Every row is one query’s attention to ${keys}, read from ${formatCount(base.tokens.length)} tokens.${mods}`;
+  return `Every row is one query’s softmax over ${keys}, ${originOfRows(source)}.${mods}`;
 }
 
 /** @param {SourceInfo} source */
@@ -49,7 +71,9 @@ function originOfRows({ kind, engine }) {
 }
 
 /** The shape of a layer's attention call. @param {SourceInfo} source */
-export function describeShape({ heads, kvHeads, length, headDim, edited = [] }) {
+export function describeShape(source) {
+  const { heads, kvHeads, headDim, base, edited = [] } = source;
+  const length = base?.tokens.length ?? source.length;
   const count = heads === kvHeads ? `${heads} heads` : `${heads} heads over ${kvHeads}`;
   const mods = edited.length ? `, with your ${edited.join(' and ')}` : '';
   return `${count}, ${formatCount(length)} × ${formatCount(length)}, head dim ${headDim}, float32${mods}`;

@@ -23,8 +23,8 @@ export function createWriteApi(call) {
     cache: (choice) => call('write_cache', choice),
     /** @param {[layer: number, head: number][]} heads @returns {Promise<{ off: number }>} */
     headsOff: (heads) => call('write_heads_off', { heads }),
-    /** @param {CacheChoice} choice @returns {Promise<import('../types').WriteComparison>} */
-    compare: (choice) => call('write_compare', choice),
+    /** @param {CacheChoice} choice @param {boolean} more whether another cache follows @returns {Promise<import('../types').WriteComparison>} */
+    compare: (choice, more) => call('write_compare', { ...choice, more }),
     /** @param {boolean} growing @returns {Promise<import('../types').SourceInfo>} */
     view: (growing) => call('write_view', { growing }),
     /** @returns {Promise<{ gpu: Record<string, number> }>} */

@@ -3,7 +3,8 @@
 import { fill, h } from '../dom.js';
 import { formatBytes, formatCount, formatError, shortError } from '../format.js';
 import { tableCaption, tableHead } from './elements.js';
-import { comparedCaches, formatPercent, klPath, klPosition, nameCache } from './write-words.js';
+import { drawChart } from './write-chart.js';
+import { comparedCaches, formatPercent, nameCache } from './write-words.js';
 
 /**
  * @typedef {import('../types').CacheChoice} CacheChoice
@@ -11,11 +12,8 @@ import { comparedCaches, formatPercent, klPath, klPosition, nameCache } from './
  * @typedef {{ choice: CacheChoice, found: WriteComparison }} Line
  */
 
-const [WIDTH, HEIGHT] = [600, 200]; // of the plot, in units of the drawing
-const ROOM = { left: 40, right: 8, top: 8, bottom: 22 };
-const TICKS = [1e-6, 1e-4, 1e-2, 1];
+const CAPTION = 'KL divergence from float32 in nats over the text, token by token; the scale is logarithmic.';
 const INTRODUCTION = 'Scores the text again over every cache: how much it changes what the model expects at each token.';
-const SVG = 'http://www.w3.org/2000/svg';
 
 /**
  * @param {import('./write-api.js').WriteApi} api
@@ -43,27 +41,36 @@ export function mountCompare(api, given) {
   );
   const box = /** @type {HTMLElement} */ (element.lastElementChild);
   let running = 0;
+  /** @type {Line[]} */
+  let lines = [];
+  // Drawn anew for another width, so that the words in it keep their size.
+  const draw = () => lines.length && fill(figure, drawChart(lines, figure.clientWidth), h('figcaption', { class: 'muted small' }, CAPTION));
+  let width = 0;
+  new ResizeObserver(() => {
+    if (figure.clientWidth && figure.clientWidth !== width) draw();
+    width = figure.clientWidth;
+  }).observe(figure);
 
   async function run() {
     const mine = ++running;
     const { length, choice } = given();
-    /** @type {Line[]} */
-    const lines = [];
+    lines = [];
     start.disabled = true;
     element.setAttribute('aria-busy', 'true');
     box.hidden = false;
     try {
-      for (const each of comparedCaches(length, choice)) {
+      const caches = comparedCaches(length, choice);
+      for (const [index, each] of caches.entries()) {
         note.textContent = `Scoring ${formatCount(length)} tokens: ${nameCache(each)} …`;
-        const found = await api.compare(each);
+        const found = await api.compare(each, index < caches.length - 1);
         if (mine !== running) return;
         lines.push({ choice: each, found });
         fill(body, lines.map(comparisonLine));
-        fill(figure, chart(lines), h('figcaption', { class: 'muted small' }, 'KL divergence from float32 in nats over the text, token by token; the scale is logarithmic.'));
+        draw();
       }
       note.textContent = lines.length ? describe(lines) : 'The text is longer than the context; choose a ring to compare.';
     } catch (error) {
-      note.textContent = `The caches could not be compared: ${shortError(error)}`;
+      if (mine === running) note.textContent = `The caches could not be compared: ${shortError(error)}`;
     } finally {
       element.setAttribute('aria-busy', 'false');
       if (mine === running) start.disabled = false;
@@ -100,43 +107,4 @@ function comparisonLine({ choice, found }, index) {
     h('td', { class: 'number' }, formatPercent(found.equal)),
     h('td', { class: 'number' }, formatError(mean)),
   );
-}
-
-/** @param {Line[]} lines */
-function chart(lines) {
-  const tokens = Math.max(...lines.map(({ found }) => found.kl.length));
-  const outer = { width: WIDTH + ROOM.left + ROOM.right, height: HEIGHT + ROOM.top + ROOM.bottom };
-  const grid = TICKS.flatMap((kl) => {
-    const y = ROOM.top + HEIGHT * (1 - klPosition(kl));
-    return [
-      draw('path', { class: 'grid', d: `M${ROOM.left} ${y}H${ROOM.left + WIDTH}` }),
-      draw('text', { x: ROOM.left - 6, y: y + 4, 'text-anchor': 'end' }, kl === 1 ? '1' : `10${superscript(Math.log10(kl))}`),
-    ];
-  });
-  const ends = [
-    draw('text', { x: ROOM.left, y: outer.height - 6 }, 'token 1'),
-    draw('text', { x: ROOM.left + WIDTH, y: outer.height - 6, 'text-anchor': 'end' }, formatCount(tokens)),
-  ];
-  const paths = lines.map(({ choice, found }, index) => {
-    const d = klPath(found.kl, (WIDTH * (found.kl.length - 1)) / Math.max(1, tokens - 1), HEIGHT);
-    const path = draw('path', { class: choice.ring ? 'kl-line dashed' : 'kl-line', d, transform: `translate(${ROOM.left} ${ROOM.top})` });
-    path.style.setProperty('--line', String(index));
-    path.append(draw('title', {}, nameCache(choice)));
-    return path;
-  });
-  const label = 'Line chart of the KL divergence over the text; the table beside it has the means.';
-  return draw('svg', { viewBox: `0 0 ${outer.width} ${outer.height}`, role: 'img', 'aria-label': label }, ...grid, ...ends, ...paths);
-}
-
-/** @param {number} exponent */
-function superscript(exponent) {
-  return String(exponent).replace('-', '⁻').replace(/\d/gu, (digit) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[Number(digit)]);
-}
-
-/** @param {string} tag @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
-function draw(tag, attributes, ...children) {
-  const element = /** @type {SVGElement} */ (document.createElementNS(SVG, tag));
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
-  return element;
 }

@@ -9,7 +9,7 @@ import { formatPercent, surprise, tokenText } from './write-words.js';
  * @typedef {object} Listeners
  * @property {(index: number) => void} onPoint a pointer is over a token
  * @property {() => void} onLeave it has left the text
- * @property {(index: number) => void} onChoose a token was clicked, or reached by a key
+ * @property {(index: number) => void} onChoose a token was clicked, or reached by a key; -1 by Escape, for the newest
  *
  * @typedef {object} Text
  * @property {HTMLElement} element
@@ -22,7 +22,7 @@ const EMPTY = 'What the model writes appears here, token by token.';
 
 /** @param {Listeners} listeners */
 export function mountText(listeners) {
-  const element = h('div', { class: 'write-text', role: 'listbox', 'aria-label': 'Text, token by token', tabIndex: 0 });
+  const element = h('div', { class: 'write-text', role: 'group', 'aria-label': 'Text, token by token', tabIndex: 0 });
   /** @type {Text} */
   const text = { element, spans: [], chosen: -1, coloured: 0 };
   const indexOf = (/** @type {EventTarget | null} */ target) =>
@@ -51,6 +51,8 @@ function show(text, tokens, from, prompt) {
   const { element, spans } = text;
   const { scrollTop, scrollHeight, clientHeight } = element;
   const atEnd = scrollTop + clientHeight >= scrollHeight - 8;
+  // A list box without options would be announced as a broken one.
+  element.setAttribute('role', tokens.length ? 'listbox' : 'group');
   if (!tokens.length) fill(element, h('span', { class: 'muted' }, EMPTY));
   else if (!spans.length) fill(element);
   for (const span of spans.splice(from)) span.remove();
@@ -64,7 +66,7 @@ function show(text, tokens, from, prompt) {
 /** @param {WrittenToken} token @param {number} index @param {boolean} given */
 function tokenSpan(token, index, given) {
   const { text, logProbability } = token;
-  const probability = logProbability == null ? '' : `, probability ${formatPercent(Math.exp(logProbability))}`;
+  const share = logProbability == null ? '' : formatPercent(Math.exp(logProbability));
   return h(
     'span',
     {
@@ -72,8 +74,8 @@ function tokenSpan(token, index, given) {
       role: 'option',
       id: `write-token-${index}`,
       'aria-selected': 'false',
-      title: `token ${index}${given ? ', of the prompt' : probability}`,
-      dataset: { index },
+      title: `token ${index}${given ? ', of the prompt' : share && `, probability ${share}`}`,
+      dataset: { index, share }, // the share is printed below it
       style: { '--surprise': surprise(token).toFixed(2) },
     },
     tokenText(text),
@@ -105,6 +107,7 @@ function colour(text, weights, query) {
 /** @param {Text} text @param {KeyboardEvent} event @param {Listeners} listeners */
 function onKey(text, event, { onChoose }) {
   const { spans, chosen } = text;
+  if (event.key === 'Escape') return onChoose(-1);
   const last = spans.length - 1;
   const from = chosen < 0 ? spans.length : chosen;
   const to = /** @type {Record<string, number>} */ ({
@@ -115,9 +118,9 @@ function onKey(text, event, { onChoose }) {
     Home: 0,
     End: last,
   })[event.key];
-  if (to === undefined || last < 0) return;
+  if (to === undefined || last < 0) return undefined;
   event.preventDefault();
   const index = Math.min(Math.max(to, 0), last);
   onChoose(index);
-  spans[index].scrollIntoView({ block: 'nearest' });
+  return spans[index].scrollIntoView({ block: 'nearest' });
 }

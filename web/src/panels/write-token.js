@@ -78,22 +78,24 @@ function line({ take }, index) {
   let current = false;
   const text = h('span', { class: 'alternative-text' });
   const figure = h('span', { class: 'alternative-figure' });
-  const button = h('button', { class: 'alternative', type: 'button', disabled: true, onclick: () => token && take(token) }, text, figure);
+  const button = h('button', { class: 'alternative', type: 'button', disabled: true, onclick: () => token && !current && take(token) }, text, figure);
   const element = h('li', null, button);
   return {
     element,
     /** @param {WrittenToken | null} given @param {boolean} chosen whether it is what stands there */
     show(given, chosen) {
       [token, current] = [given, chosen];
+      element.style.visibility = given ? '' : 'hidden';
       const share = given ? Math.exp(given.logProbability ?? -Infinity) : 0;
       button.style.setProperty('--share', share.toFixed(4));
       button.setAttribute('aria-current', String(chosen));
+      button.setAttribute('aria-disabled', String(chosen)); // it can be reached, so that the keyboard keeps its place
       fill(text, given ? tokenMark(given.text, index) : ' ');
       figure.textContent = given ? formatPercent(share) : '';
     },
     /** @param {boolean} able */
     enable(able) {
-      button.disabled = !able || !token || current;
+      button.disabled = !able || !token;
     },
   };
 }

@@ -11,10 +11,9 @@ import { buildLoading } from './loading.js';
  * @property {() => void} step write one token
  * @property {() => void} back drop the last token
  * @property {() => void} cancel the download
- * @property {(over: import('../types').Over) => void} colourBy
+ * @property {(over: Exclude<import('../types').Over, 'rollout'>) => void} colourBy
  */
 
-export const MODEL_BYTES = 98_362_432;
 const FIRST_PROMPT = 'The old lighthouse keeper opened the door and saw';
 const CHOICES = [
   { value: 'plain', label: 'Plain', title: 'the model goes on with the prompt' },
@@ -44,11 +43,10 @@ export function buildWrite(actions) {
   );
   const loading = buildLoading(actions.cancel, 'SmolLM2');
   const message = h('p', { class: 'input-message small', role: 'status' }, ' ');
-  const spoken = h('p', { class: 'sr-only', role: 'status', 'aria-live': 'polite' });
   const colours = segmented('Colour the text by', COLOURS, 'head', (value) => actions.colourBy(/** @type {any} */ (value)));
   const looking = h('p', { class: 'muted small write-looking' }, ' ');
   const figures = h('p', { class: 'small write-numbers' }, ' ');
-  return { form, prompt, chat, generate, ...buttons, sampling, controls, loading, message, spoken, colours, looking, figures };
+  return { form, prompt, chat, generate, ...buttons, sampling, controls, loading, message, colours, looking, figures };
 }
 
 /** @param {Actions} actions */

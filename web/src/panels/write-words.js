@@ -7,6 +7,7 @@ import { formatBytes, formatCount } from '../format.js';
  * @typedef {import('../types').WrittenToken} WrittenToken
  */
 
+export const MODEL_BYTES = 98_362_432;
 export const CONTEXT = 2048; // tokens that the model can read at once
 
 export const DTYPES = /** @type {[value: string, label: string][]} */ ([
@@ -91,6 +92,50 @@ export function describeEstimate({ seconds, bytes }) {
     `numpy would take about ${formatSeconds(seconds)} for every token here, by a measurement just now, and ${formatBytes(bytes)} of memory for the weights alone. ` +
     'What works without WebGPU: sentences and synthetic input, with all their maps, the score editor, decoding and the console.'
   );
+}
+
+/**
+ * Which buttons can be pressed, and what the first one says.
+ * @param {{ able: boolean, loaded: boolean, busy: string, length: number, prompt: number, finished: string }} state
+ *   `able` where there is WebGPU, `length` of the text and `prompt` in tokens
+ */
+export function buttonStates({ able, loaded, busy, length, prompt, finished }) {
+  const writing = busy === 'writing';
+  const idle = able && !busy;
+  return {
+    label: writing ? 'Stop' : loaded ? 'Generate' : `Load SmolLM2 (${formatBytes(MODEL_BYTES)}) and generate`,
+    does: writing ? 'stop' : 'generate',
+    generate: able && busy !== 'loading',
+    goOn: idle && length > 0 && !finished,
+    step: idle && !finished,
+    back: idle && length > Math.max(1, prompt),
+  };
+}
+
+/** @param {Exclude<import('../types').Over, 'rollout'>} over @param {number} layer @param {number} head */
+export function describeLooking(over, layer, head) {
+  const what = { head: `Layer ${layer}, head ${head}`, layer: `The mean of layer ${layer}`, all: 'The mean of all heads' };
+  return `${what[over]}: what the token under the pointer attends to.`;
+}
+
+/** Why the model could not be loaded, and what to do. @param {string} error as web/src/assets.js or Python words it */
+export function describeFailure(error) {
+  const [, status] = /the server answered (\d+)/u.exec(error) ?? [];
+  const [, loaded, total] = /(?:broke off|ended) after (\d+) of (\d+) bytes/u.exec(error) ?? [];
+  const again = 'press the button to try again.';
+  if (status === '404' || status === '410') {
+    return `SmolLM2 could not be loaded: this site does not have the model’s file where it should be (${status}). Reload the page, as the site may have been changed; then ${again}`;
+  }
+  if (status) return `SmolLM2 could not be loaded: the site’s server answered ${status}. Wait a moment, then ${again}`;
+  if (total) {
+    const far = `${formatBytes(Number(loaded))} of ${formatBytes(Number(total))}`;
+    return `SmolLM2 could not be loaded: the download ended early, after ${far}. Check the connection, then ${again}`;
+  }
+  if (error.includes('no connection to')) return `SmolLM2 could not be loaded: there is no connection to this site. Check the connection, then ${again}`;
+  if (/SHA-256|more than the expected/u.test(error)) {
+    return `SmolLM2 could not be loaded: what arrived is not the file that this page expects, so it was not used. Reload the page, as the site may have been changed; then ${again}`;
+  }
+  return `SmolLM2 could not be loaded: ${error.replace(/[^.!?]$/u, '$&.')} Press the button to try again.`;
 }
 
 /** Which cell an arrow key leads to, or null. @param {string} key @param {number} layer @param {number} head @param {{ layers: number, heads: number }} shape */

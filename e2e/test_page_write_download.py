@@ -1,0 +1,225 @@
+"""The Write panel's download: cancelled, broken, wrong or missing, with a tiny model in the place of the real one."""
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import expect
+
+from e2e.lab import wait_until_ready
+from scripts.serve import HOST
+from tests.tiny_gguf import tiny_gguf
+
+NAME = "smollm2/model.gguf"
+FILE = "**/models/smollm2/*"
+MODEL = tiny_gguf(layers=2, head_dim=32, heads=4, kv_heads=2, inner=96, context=2048, seed=1)
+CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
+
+
+@pytest.fixture
+def writer(page, site_url):
+    """The Write panel of a site whose language model is tiny."""
+
+    def changed(route):
+        reply = route.fetch()
+        manifest = json.loads(reply.text())
+        manifest["assets"][NAME] |= {"bytes": len(MODEL), "sha256": hashlib.sha256(MODEL).hexdigest()}
+        route.fulfill(response=reply, body=json.dumps(manifest))
+
+    page.context.route("**/manifest.json*", changed)
+    page.goto(site_url)
+    wait_until_ready(page)
+    page.wait_for_selector('#overview[data-painted="1"]')
+    page.get_by_role("radio", name="Write").check(force=True)
+    page.locator("#write").get_by_label("New tokens").fill("4")
+    return page
+
+
+@contextmanager
+def served(page, answer: Callable):
+    page.context.route(FILE, answer)
+    yield
+    page.context.unroute(FILE)
+
+
+def load(page):
+    page.locator("#write").get_by_role("button", name=re.compile("Load SmolLM2")).click()
+
+
+def message(page):
+    return page.locator("#write .write-foot .input-message")
+
+
+def allocated(page):
+    return page.evaluate("() => window.pyAttn.run('pa.default_device().memory_allocated()')")
+
+
+def the_rest_goes_on(page, before):
+    """Maps, console and device work, and nothing of the model is left."""
+    assert allocated(page) <= before + 4096
+    assert page.evaluate("() => window.pyAttn.run('(await pa.tensor([1.0, 2.0]).numpy()).tolist()')") == [
+        1,
+        2,
+    ]
+    expect(page.locator(".banner")).to_be_hidden()
+    title = page.locator("#focus h2")
+    page.locator("#overview .thumb").nth(30).click()
+    expect(title).to_have_text("Layer 2, head 6")
+    page.locator("#overview .thumb").nth(0).click()
+    expect(title).to_have_text("Layer 0, head 0")
+
+
+def writes_at_last(page):
+    with served(page, lambda route: route.fulfill(body=MODEL)):
+        load(page)
+        expect(page.locator(".write-numbers")).to_contain_text("4 written")
+    expect(page.locator("#overview header p")).to_contain_text("2 layers × 4 heads")
+    expect(message(page)).not_to_contain_text("could not")
+
+
+@pytest.fixture
+def halfway():
+    """A server that sends half of the file, and no more until it is told to hang up."""
+    hang_up = threading.Event()
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(MODEL)))
+            self.end_headers()
+            self.wfile.write(MODEL[: len(MODEL) // 2])
+            self.wfile.flush()
+            hang_up.wait()
+            self.close_connection = True
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer((HOST, 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.hang_up = hang_up.set
+    yield server
+    hang_up.set()
+    server.shutdown()
+    server.server_close()
+
+
+def half_from(server):
+    return lambda route: route.continue_(url=f"http://{HOST}:{server.server_address[1]}/half")
+
+
+def wait_for_half(page):
+    expect(page.locator("#write .model-loading")).to_contain_text(re.compile(r"Loading SmolLM2 · (?!0 B)"))
+    assert 0.4 < page.locator("#write progress").evaluate("(bar) => bar.value") < 0.6
+
+
+def test_a_download_is_cancelled_in_the_middle_and_begun_again(writer, halfway):
+    page = writer
+    before = allocated(page)
+    box = page.locator(".write-text").bounding_box()
+    with served(page, half_from(halfway)):
+        load(page)
+        wait_for_half(page)
+        assert page.locator(".write-text").bounding_box() == box  # nothing moves
+        page.locator("#write").get_by_role("button", name="Cancel").click()
+        expect(message(page)).to_have_text("Loading was cancelled; press the button to load again.")
+    expect(page.locator("#write .model-loading")).to_be_hidden()
+    the_rest_goes_on(page, before)
+    writes_at_last(page)
+
+
+@pytest.mark.expects_console_errors("Failed to load resource")
+def test_a_connection_that_breaks_in_the_middle_is_said(writer, halfway):
+    page = writer
+    before = allocated(page)
+    with served(page, half_from(halfway)):
+        load(page)
+        wait_for_half(page)
+        halfway.hang_up()
+        half, whole = (f"{size / 1000:.0f} kB" for size in (len(MODEL) // 2, len(MODEL)))
+        expect(message(page)).to_contain_text(f"the download ended early, after {half} of {whole}")
+        expect(message(page)).to_contain_text("Check the connection, then press the button to try again.")
+    the_rest_goes_on(page, before)
+    writes_at_last(page)
+
+
+@pytest.mark.expects_console_errors("Failed to load resource")
+@pytest.mark.parametrize(
+    ("answer", "what", "advice"),
+    [
+        ({"body": CHANGED}, "what arrived is not the file that this page expects", "Reload the page"),
+        ({"body": MODEL + b"x"}, "what arrived is not the file that this page expects", "Reload the page"),
+        ({"status": 404}, "this site does not have the model’s file where it should be (404)", "Reload the page"),
+        ({"status": 503}, "the site’s server answered 503", "Wait a moment"),
+        (None, "there is no connection to this site", "Check the connection"),
+    ],
+)  # fmt: skip
+def test_a_wrong_or_missing_file_is_said_and_can_be_tried_again(writer, answer, what, advice):
+    page = writer
+    before = allocated(page)
+    with served(page, lambda route: route.fulfill(**answer) if answer else route.abort()):
+        load(page)
+        expect(message(page)).to_contain_text(f"SmolLM2 could not be loaded: {what}")
+        expect(message(page)).to_contain_text(advice)
+        expect(message(page)).to_have_attribute("data-tone", "bad")
+    the_rest_goes_on(page, before)
+    writes_at_last(page)
+
+
+def test_a_file_that_is_no_model_is_said(writer):
+    page = writer
+    before = allocated(page)
+    foreign = b"GGML" + MODEL[4:]
+
+    def changed(route):
+        reply = route.fetch()
+        manifest = json.loads(reply.text())
+        manifest["assets"][NAME] |= {"bytes": len(foreign), "sha256": hashlib.sha256(foreign).hexdigest()}
+        route.fulfill(response=reply, body=json.dumps(manifest))
+
+    page.context.route("**/manifest.json*", changed)
+    page.reload()
+    wait_until_ready(page)
+    page.wait_for_selector('#overview[data-painted="1"]')
+    page.get_by_role("radio", name="Write").check(force=True)
+    with served(page, lambda route: route.fulfill(body=foreign)):
+        load(page)
+        expect(message(page)).to_contain_text("SmolLM2 could not be loaded: ")
+        expect(message(page)).to_contain_text("GGUF")
+        expect(message(page)).to_contain_text("Press the button to try again.")
+    the_rest_goes_on(page, before)
+
+
+def test_another_input_is_chosen_while_the_model_is_loaded(writer, halfway):
+    page = writer
+    with served(page, half_from(halfway)):
+        load(page)
+        wait_for_half(page)
+        page.get_by_role("radio", name="Sentence").check(force=True)
+        expect(page.locator("#write")).to_be_hidden()
+        halfway.hang_up()
+        page.get_by_role("radio", name="Write").check(force=True)
+        expect(page.locator("#write .model-loading")).to_be_hidden()
+    writes_at_last(page)
+
+
+def test_a_model_that_arrives_while_another_input_is_shown_writes_nothing(writer):
+    page = writer
+    held = []
+    with served(page, held.append):
+        load(page)
+        page.wait_for_function("() => !document.querySelector('#write .model-loading').hidden")
+        while not held:
+            page.wait_for_timeout(50)
+        page.get_by_role("radio", name="Sentence").check(force=True)
+        held[0].fulfill(body=MODEL)
+        page.wait_for_function("() => document.querySelector('#write .model-loading').hidden")
+    page.get_by_role("radio", name="Write").check(force=True)
+    expect(page.locator(".write-token")).to_have_count(0)
+    page.locator("#write").get_by_role("button", name="Generate").click()
+    expect(page.locator(".write-numbers")).to_contain_text("4 written")
