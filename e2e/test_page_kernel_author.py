@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from e2e.lab import until, wait_for_maps
+from e2e.lab import until, wait_for_maps, wait_until_ready
 from e2e.test_page import open_synthetic
 
 CLIPBOARD = "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
@@ -103,7 +103,13 @@ def test_the_grid_follows_a_changed_workgroup_size(shown):
     expect(own(shown, "wide").locator(".ok")).to_be_visible()
 
 
-def test_a_fork_is_copied_as_python_that_runs(shown):
+def painted_again(page):
+    page.reload()
+    wait_until_ready(page)
+    wait_for_maps(page, 1)
+
+
+def test_a_fork_is_copied_as_python_that_runs_and_outlives_a_reload(shown):
     shown.evaluate(CLIPBOARD)
     own(shown, "wide").get_by_role("button").click()
     shown.get_by_role("button", name="Copy as Python").click()
@@ -113,6 +119,12 @@ def test_a_fork_is_copied_as_python_that_runs(shown):
     assert "const WORKGROUP: u32 = 128u;" in source
     answer = shown.evaluate("(source) => window.pyAttn.run(source)", source)
     assert answer["largest error against float64"] < 1e-5
+    # A reload keeps the text, and runs nothing.
+    shown.wait_for_function("location.hash.includes('wgsl=')")
+    painted_again(shown)
+    expect(own(shown, "wide")).to_contain_text("not timed yet")
+    own(shown, "wide").get_by_role("button").click()
+    expect(shown.locator(".fork .cm-content")).to_contain_text("const WORKGROUP: u32 = 128u;")
     shown.get_by_role("button", name="Remove").click()
     expect(own(shown, "wide")).to_have_count(0)
 

@@ -4,6 +4,7 @@ import { startAddress } from './address.js';
 import { createApi } from './api.js';
 import { shortError } from './format.js';
 import { keepAddress, readAddress } from './history.js';
+import { keepForks } from './kept-forks.js';
 import { layOut } from './layout.js';
 import { mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
@@ -66,6 +67,7 @@ class App {
   #write = null;
   /** The focus that the address asks for, until the source that it belongs to is there. @type {import('./store.js').Focus | null} */
   #wanted = null;
+  #forks;
   #given;
   /** @type {string[]} */
   #problems;
@@ -129,6 +131,8 @@ class App {
       (asked, unclear) => this.#follow(asked, unclear),
     );
     this.#store.on(KEPT, () => this.#address.changed());
+    this.#forks = keepForks(this.#store, () => this.#address.changed(), () => this.#tellProblems(['wgsl']));
+    void this.#forks.follow(wgsl);
     page.share.append(shareButton(() => this.#shared()));
     watchTheme(() => this.#recolor());
     page.theme.addEventListener('click', () => {
@@ -234,14 +238,15 @@ class App {
   /** @returns {import('./address.js').Address} */
   #current() {
     const { state } = this.#store;
-    return { ...state, mod: state.editText, wgsl: '' };
+    return { ...state, mod: state.editText, wgsl: this.#forks.packed };
   }
 
   #shared() {
-    const { input, editText } = this.#store.state;
+    const { input, editText, forks } = this.#store.state;
     const link = this.#address.link;
     const lacks = [
       input.kind === 'text' && !/[#&]text=/u.test(link) && 'the sentence, which is too long',
+      forks.length > 0 && !/[#&]wgsl=/u.test(link) && 'your kernels, which are too long',
       editText && !/[#&]mod=/u.test(link) && 'the score_mod, which is too long',
       input.kind === 'file' && 'the file, which never leaves your computer',
       input.kind === 'write' && 'the text that was written',
@@ -256,6 +261,7 @@ class App {
     const { state } = this.#store;
     this.#store.set({ over, reading, openAs, compare, style: themed(style) });
     this.#edit.follow(mod);
+    void this.#forks.follow(address.wgsl);
     if (JSON.stringify(input) === JSON.stringify(state.input)) {
       const focus = focusOf(address);
       if (state.source) this.#store.set(within(focus, state.source));

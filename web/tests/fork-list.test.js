@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { EXAMPLES } from "../src/editor/examples.js";
 import { wgslToken } from "../src/editor/wgsl.js";
-import { changed, describeFailure, freeName, isSameText, summarize } from "../src/panels/fork-list.js";
+import { changed, describeFailure, freeName, isSameText, packForks, summarize, unpackForks } from "../src/panels/fork-list.js";
+import { packText } from "../src/packed-text.js";
 import { problemOf } from "../src/panels/synthetic.js";
 
 /** @param {string} kind @returns {any} */
@@ -31,6 +32,24 @@ describe("kernels of one's own", () => {
     expect(describeFailure({ name: "DeviceLostError", message: "" }, "")).toContain("kept, and is not run again by itself");
     expect(describeFailure({ name: "ShaderError", message: "" }, "line 3: no")).toBe("It could not be run: line 3: no");
   });
+});
+
+describe("kernels in an address", () => {
+  const forks = [{ name: "a", of: "tiled", text: "fn main() {}\n// ü" }, { name: "b · c", of: "naive", text: "" }];
+  it("come back as they were", async () => {
+    expect(await unpackForks(await packForks(forks))).toEqual(forks);
+    expect(await packForks([])).toBe("");
+    expect(await unpackForks("")).toEqual([]);
+  });
+  it("have names of their own", async () => {
+    const twice = [{ ...forks[0], name: "tiled" }, { ...forks[0], name: "tiled" }];
+    const names = (await unpackForks(await packForks(twice))).map(({ name }) => name);
+    expect(new Set([...names, "tiled"]).size).toBe(3);
+  });
+  it.each(["[1]", "{}", "null", "no JSON", '[["a","b"]]', '[["a","b",1]]', JSON.stringify(Array(13).fill(["a", "b", "c"]))])(
+    "that are something else are refused: %s",
+    async (text) => await expect(unpackForks(await packText(text))).rejects.toThrow("These are no kernels"),
+  );
 });
 
 describe("WGSL in the editor", () => {

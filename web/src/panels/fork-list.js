@@ -1,4 +1,6 @@
-/** The visitor's own kernels as a list, and what is said about them: no elements, no calls. */
+/** The visitor's own kernels as a list, in an address, and what is said about them: no elements, no calls. */
+
+import { PackedTextError, packText, unpackText } from '../packed-text.js';
 
 /**
  * @typedef {import('../store.js').Fork} Fork
@@ -43,4 +45,33 @@ export function describeFailure({ name }, short) {
   if (name === 'DeviceLostError') return `The GPU was lost while this kernel ran, perhaps because it never ends. ${kept}`;
   if (name === 'StoppedError') return `Python was stopped while this kernel ran. ${kept}`;
   return `It could not be run: ${short}`;
+}
+
+/** Forks as they stand in an address. @param {readonly Fork[]} forks @returns {Promise<string>} '' for none */
+export async function packForks(forks) {
+  return forks.length ? packText(JSON.stringify(forks.map(({ name, of, text }) => [name, of, text]))) : '';
+}
+
+/**
+ * Forks from an address, which may come from anyone: they are shown, and run only when the visitor says so.
+ * @param {string} packed
+ * @returns {Promise<Fork[]>}
+ */
+export async function unpackForks(packed) {
+  if (!packed) return [];
+  const text = await unpackText(packed);
+  /** @type {unknown} */
+  let found;
+  try {
+    found = JSON.parse(text);
+  } catch {
+    found = null;
+  }
+  const isFork = (/** @type {unknown} */ one) =>
+    Array.isArray(one) && one.length === 3 && one.every((part) => typeof part === 'string') && one[1].length <= MAX_NAME;
+  if (!Array.isArray(found) || found.length > MAX_FORKS || !found.every(isFork)) throw new PackedTextError('These are no kernels.');
+  /** @type {Fork[]} */
+  const forks = [];
+  for (const [name, of, wgsl] of found) forks.push({ name: freeName(name, [...forks.map((one) => one.name), of]), of, text: wgsl });
+  return forks;
 }
