@@ -155,7 +155,7 @@ SMALL = (
     _decode("decode", "decode: 8/2 heads, D64, 2,048 keys, f32", (8, 2), 2048, 64),
     _decode("decode-f16", "decode, float16 cache", (8, 2), 2048, 64, dtype="float16"),
     _decode("decode-tq4", "decode, TurboQuant 4-bit cache", (8, 2), 2048, 64, dtype="turboquant4"),
-    _decode("decode-1k", "decode at 256 keys", (8, 2), 256, 64),
+    _decode("decode-256", "decode at 256 keys", (8, 2), 256, 64),
     Workload(
         "varlen", "varlen: 8 sequences of 16–128, H4 D32 causal", "varlen", 8, 4, 4, 0, 0, 32,
         causal=True, lengths=(16, 128),

@@ -45,7 +45,7 @@ def weight_shown(page: Page) -> float:
     """The weight under the cursor, once it is there."""
     weight = page.locator(".inspector .weight")
     expect(weight).not_to_have_text("…")
-    return float(weight.inner_text())
+    return float(weight.inner_text().replace("\N{MINUS SIGN}", "-"))
 
 
 def expect_weight(page: Page, weight: float, tolerance: float = 1e-4) -> None:

@@ -33,7 +33,7 @@ def measured(browser, site_url):
         "request", lambda asked: requested.append(asked.url) if not asked.url.startswith(site_url) else None
     )
     page.route("**/lines", lambda route: (lines.append(route.request.post_data), route.fulfill(status=204)))
-    page.goto(f"{site_url}bench.html?size=small&only=short,decode-1k,varlen&starts=1&report=lines")
+    page.goto(f"{site_url}bench.html?size=small&only=short,decode-256,varlen&starts=1&report=lines")
     page.wait_for_selector("html[data-bench=done]")
     until(page, lambda: "DONE" in lines, "the last line")
     yield page, lines
@@ -50,9 +50,9 @@ def test_lines_are_posted_and_end_with_done(measured):
     _, lines = measured
     assert lines[-1] == "DONE"
     assert not posted(lines, "error")
-    assert [line["workload"] for line in posted(lines, "workload")] == ["short", "decode-1k", "varlen"]
+    assert [line["workload"] for line in posted(lines, "workload")] == ["short", "decode-256", "varlen"]
     (report,) = posted(lines, "report")
-    assert [row["workload"]["name"] for row in report["rows"]] == ["short", "decode-1k", "varlen"]
+    assert [row["workload"]["name"] for row in report["rows"]] == ["short", "decode-256", "varlen"]
     (markdown,) = posted(lines, "markdown")
     assert "| a sentence: B1 H12 S20 D32 |" in markdown["text"]
 
@@ -81,7 +81,7 @@ def test_peers_give_the_same_result_on_the_same_inputs(measured):
     assert set(found) == {
         ("short", "onnxruntime-web"),
         ("short", "jax-js"),
-        ("decode-1k", "onnxruntime-web"),
+        ("decode-256", "onnxruntime-web"),
     }
     for line in found.values():
         assert line.get("ok"), line

@@ -1,5 +1,7 @@
 """The Python console of the page, and that it can always be stopped."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -27,15 +29,50 @@ def type_and_run(page, source):
     page.keyboard.press("ControlOrMeta+Enter")
 
 
-@pytest.mark.parametrize("name", ["Attention, checked", "A map of weights", "Time the variants"])
-def test_the_examples_run(console, name, artifacts):
-    console.get_by_role("button", name="Clear").click()
-    console.get_by_role("button", name=name).click()
-    expect(console.locator(".output .took")).to_have_count(1)
-    expect(console.locator(".output .traceback")).to_have_count(0)
-    shown = {"A map of weights": "canvas", "Attention, checked": "table", "Time the variants": "table"}[name]
+EXAMPLES = {
+    "Attention, checked": "table",
+    "A map of weights": "canvas",
+    "Time the variants": "table",
+    "The head in focus": "table",
+    "Write a kernel": "table",
+    "Record and replay": "table",
+    "TurboQuant: error by bits": "table",
+    "A model by hand": "canvas",
+}
+
+
+def run_example(page, name):
+    page.get_by_role("button", name="Clear").click()
+    page.locator("#console .examples").get_by_role("button", name=name).click()
+    expect(page.locator(".output .took")).to_have_count(1)
+    expect(page.locator(".output .traceback")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("name", "shown"), EXAMPLES.items())
+def test_the_examples_run(console, name, shown, artifacts):
+    run_example(console, name)
     expect(console.locator(f".output .value {shown}")).to_be_visible()
     console.locator("#console").screenshot(path=artifacts / f"console-{shown}.png")
+    if "rror" in console.locator(".output").inner_text() and name != "TurboQuant: error by bits":
+        figures = re.findall(r"error[^\d]*([\d.]+(?:e-?\d+)?)", console.locator(".output").inner_text())
+        assert figures
+        assert all(float(figure) < 1e-4 for figure in figures)
+
+
+def test_every_example_is_run_here(console):
+    buttons = console.locator("#console .examples button").all_inner_texts()
+    assert set(buttons) == {*EXAMPLES, "Show an array"}
+
+
+def test_an_example_shows_an_array_on_the_page(console):
+    run_example(console, "Show an array")
+    expect(console.locator("#overview header p")).to_contain_text("2 heads")
+    difference = console.locator(".output .line.out").last.inner_text().split(": ")[1]
+    assert float(difference) < 1e-5
+    assert console.evaluate("window.pyAttn.run('page.title')") == "softmax, and made symmetric"
+    console.reload()
+    wait_until_ready(console)
+    wait_for_maps(console, 1)
 
 
 def test_prints_and_values_and_awaits(console):
@@ -83,6 +120,27 @@ def test_completions_know_the_api(console):
     options = console.locator(".cm-tooltip-autocomplete li")
     expect(options.first).to_contain_text("attention")
     console.keyboard.press("Escape")
+
+
+def test_completions_know_what_there_is_now(console):
+    type_and_run(console, "mine = np.zeros((3, 5))")
+    expect(console.locator(".output .took")).to_have_count(1)
+    options = console.locator(".cm-tooltip-autocomplete li")
+    for typed, label in (("min", "mine"), ("page.wei", "weights"), ("np.lina", "linalg")):
+        console.locator("#console .cm-content").click()
+        console.keyboard.press("ControlOrMeta+a")
+        console.keyboard.type(typed)
+        expect(options.filter(has_text=label).first).to_be_visible()
+        console.keyboard.press("Escape")
+
+
+def test_a_cell_sees_the_head_in_focus(console):
+    console.get_by_role("gridcell", name="Layer 2, head 3", exact=True).click()
+    seen = console.evaluate(
+        "window.pyAttn.run('[page.layer, page.head, page.query.shape, float(page.weights[1].sum())]')"
+    )
+    assert seen[:3] == [2, 3, [18, 32]]
+    assert seen[3] == pytest.approx(1, abs=1e-5)
 
 
 def test_an_endless_loop_is_stopped_and_the_text_stays(console):

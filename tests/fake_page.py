@@ -73,6 +73,10 @@ class FakePage:
     def op_destroy_pipeline(self, handle):
         self.gpu.destroy_pipeline(self.handles.pop(handle))
 
+    def op_check_shader(self, wgsl):
+        self.gpu.log.append(("check_shader", wgsl))
+        return [{"kind": "error", "message": "no entry point", "line": 1, "column": 2}]
+
     def op_compile_us(self, handle):
         assert self.handles[handle] in self.gpu.pipelines
         return 1000.0

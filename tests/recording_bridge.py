@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from py_attn.errors import DeviceLostError
-from py_attn.gpu.bridge import AdapterInfo, MatrixConfig, RawTiming
+from py_attn.gpu.bridge import AdapterInfo, MatrixConfig, RawTiming, ShaderMessage
 
 # WebGPU's default limits, below which no adapter goes (https://www.w3.org/TR/webgpu/#limits).
 LIMITS = {
@@ -177,6 +177,10 @@ class RecordingBridge:
     def destroy_pipeline(self, pipeline):
         del self.pipelines[pipeline]
         self.log.append(("destroy_pipeline", pipeline))
+
+    async def check_shader(self, wgsl):
+        self.log.append(("check_shader", wgsl))
+        return [] if "fn main" in wgsl else [ShaderMessage("error", "no entry point", 1, 1)]
 
     async def compile_us(self, pipeline):
         assert pipeline in self.pipelines

@@ -100,8 +100,7 @@ def test_an_operation_is_timed_and_compared(on_gpu, name):
     assert answer["variant"] == name
     assert set(answer["parts"]) == {"upload", "compile", "dispatch", "readback"}
     assert "@compute" in answer["wgsl"]
-    # The recording bridge computes nothing, and codes of zero stand for what float64 also makes zeros of.
-    assert answer["ok"] == (name == "turboquant")
+    assert not answer["ok"]  # the recording bridge computes nothing, and outputs hold NaN before
 
 
 @pytest.mark.parametrize("name", sorted(set(OPERATIONS) - {"turboquant"}))

@@ -24,8 +24,8 @@ def test_the_front_end_calls_what_there_is():
 
 def test_a_notebook_s_front_end_runs_no_source_text():
     assert {name for name, method in METHODS.items() if not method.notebook} == {
-        "decode_cache", "edit", "load_model", "make_example", "open_file", "open_sample", "open_synthetic",
-        "open_text", "save_source",
+        "check_wgsl", "complete", "decode_cache", "edit", "load_model", "make_example", "open_file",
+        "open_sample", "open_synthetic", "open_text", "run_wgsl", "save_source", "wgsl_cell",
         *WRITE,
     }  # fmt: skip
 
@@ -54,7 +54,7 @@ def test_methods_of_a_start_wait_for_methods_of_a_start():
 
 def test_progress_goes_to_the_methods_that_report_it():
     assert {name for name, method in METHODS.items() if method.reports_progress} == {
-        "load_model", "measure", "write_load",
+        "load_model", "measure", "run_wgsl", "write_load",
     }  # fmt: skip
     viewer, news = Viewer(), []
     asyncio.run(viewer.call("open_sample", {"data": SAMPLE.read_bytes()}, lambda *new: news.append(new)))

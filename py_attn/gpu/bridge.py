@@ -76,6 +76,19 @@ class BridgeError:
 
 
 @dataclass(frozen=True)
+class ShaderMessage:
+    """What the WGSL compiler says about a text: ``kind`` is "error", "warning" or "info".
+
+    ``line`` and ``column`` count from 1, 0 where it names no place.
+    """
+
+    kind: str
+    message: str
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True)
 class RawTiming:
     """One dispatch's clocks in microseconds; ``gpu_us`` is None without timestamp queries."""
 
@@ -149,6 +162,10 @@ class DeviceBridge(Protocol):
         ...
 
     def destroy_pipeline(self, pipeline: int) -> None: ...
+
+    async def check_shader(self, wgsl: str) -> Sequence[ShaderMessage]:
+        """Everything the WGSL compiler says about a text, which makes no pipeline and no error."""
+        ...
 
     async def compile_us(self, pipeline: int) -> float:
         """How long the pipeline took to be made, in microseconds of wall time."""

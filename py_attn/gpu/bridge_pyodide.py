@@ -13,7 +13,7 @@ from pyodide.code import run_js
 from pyodide.ffi import JsException, create_proxy
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
-from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming, check_range
+from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming, ShaderMessage, check_range
 
 
 class PageFile:
@@ -72,6 +72,9 @@ class PyodideDeviceBridge:
             staging.bytes.assign_to(out)
         finally:
             staging.release()
+
+    async def check_shader(self, wgsl: str) -> Sequence[ShaderMessage]:
+        return [ShaderMessage(**message) for message in json.loads(await self._raw.checkShader(wgsl))]
 
     async def compile_us(self, pipeline: int) -> float:
         return float(await self._raw.compileTime(pipeline))

@@ -14,12 +14,21 @@ from py_attn.arguments import check_int, check_real
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu import binding
 from py_attn.gpu.binding import BoundBuffer
-from py_attn.gpu.bridge import AdapterInfo, Bridge, DeviceBridge, File, Progress, check_range
+from py_attn.gpu.bridge import (
+    AdapterInfo,
+    Bridge,
+    DeviceBridge,
+    File,
+    Progress,
+    ShaderMessage,
+    check_range,
+)
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
 from py_attn.gpu.kernel import NewTensor, Plan, PlanCache
 from py_attn.gpu.memory import Memory
 from py_attn.gpu.program import Program, record
 from py_attn.gpu.queue import Queue
+from py_attn.gpu.replacing import Replacement, Rewrite
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, contiguous_strides
 from py_attn.gpu.timing import Timer
@@ -95,6 +104,7 @@ class Device:
         self.plans = PlanCache()
         self.tuner = Tuner(self.queue, bridge)
         self._cached: dict[Hashable, Tensor] = {}
+        self._rewrite: Rewrite | None = None
 
     def __repr__(self) -> str:
         return f"Device({self.info}{', lost' if self.lost else ''})"
@@ -266,6 +276,8 @@ class Device:
             if not tensor.lives_on(self):
                 tensor.storage(name)
                 raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {self}")
+        if self._rewrite is not None:
+            plan = self._rewrite(plan)
         run = self.queue.begin_run()
         for constant in plan.constants:
             tensors[constant.name] = self.cached(constant.key, constant.make)
@@ -308,6 +320,62 @@ class Device:
         run = self.queue.begin_run()
         binding.check_buffer_count(shader.label, len(buffers), self.info.limits)
         self.queue.add(shader, params, buffers, workgroups, run)
+
+    @contextmanager
+    def rewriting(self, rewrite: Rewrite) -> Iterator[None]:
+        """Pass every plan that runs inside through ``rewrite``, a function from plan to plan.
+
+        Raises
+        ------
+        RuntimeError
+            When plans are being rewritten already.
+        """
+        if self._rewrite is not None:
+            raise RuntimeError("rewriting: plans are being rewritten already")
+        self._rewrite = rewrite
+        try:
+            yield
+        finally:
+            self._rewrite = None
+
+    @contextmanager
+    def replacing(self, label: str, shader: Shader, workgroups: int | None = None) -> Iterator[None]:
+        """Run a shader of your own wherever a call inside would run the one called ``label``.
+
+        It gets the same buffers, params and grid::
+
+            mine = from_text(changed, "attention", "mine", params=..., bindings=..., header=False)
+            with device.replacing("attention/tiled", mine):
+                out = pa.attention(query, key, value, variant="tiled")
+
+        Parameters
+        ----------
+        label : str
+            Kernel and variant, as timings and errors call it: ``timing.shader.label``.
+        shader : Shader
+            See :func:`py_attn.gpu.shader.from_text`.
+        workgroups : int, optional
+            How many workgroups run; as many as were planned unless given.
+
+        Raises
+        ------
+        ValueError
+            When the shader declares other params or buffers than the one it replaces, or nothing inside
+            ran that one.
+        """
+        rewrite = Replacement(label, shader, workgroups, self.info.limits)
+        with self.rewriting(rewrite):
+            yield
+        if not rewrite.used:
+            raise ValueError(f"replacing: nothing ran {label}, {rewrite.seen}")
+
+    async def check_wgsl(self, wgsl: str) -> list[ShaderMessage]:
+        """Everything the browser's WGSL compiler says about a text: errors, warnings and notes.
+
+        Nothing is raised for a text that does not compile.
+        """
+        self.check_alive()
+        return list(await self._bridge.check_shader(wgsl))
 
     def bind(self, tensor: Tensor, name: str) -> BoundBuffer:
         """How a shader of your own sees ``tensor``: see :func:`py_attn.gpu.binding.bind`.

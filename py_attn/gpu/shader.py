@@ -157,6 +157,7 @@ def from_text(
     params: ParamsLayout,
     bindings: tuple[Binding, ...],
     constants: Mapping[str, object] | None = None,
+    header: bool = True,
 ) -> Shader:
     """A kernel of your own: WGSL with the entry point ``main``, below the header that templates get too.
 
@@ -166,11 +167,21 @@ def from_text(
         Uses ``params``, the buffers and upper-case constants by their names; does not declare them.
     name, variant : str
         Its names in timings and errors.
+    params : ParamsLayout
+        The uniform struct, at group 1, binding 0.
+    bindings : tuple of Binding
+        The storage buffers, at group 0 in this order.
+    constants : mapping, optional
+        Numbers and booleans; those with upper-case names become WGSL constants.
+    header : bool
+        False for a text that declares all of this itself: a whole WGSL file, such as
+        ``timing.shader.wgsl`` of a kernel that ran, changed. ``params`` and ``bindings`` say then what it
+        declares, and ``constants`` is for showing only.
     """
-    header = _header(params, bindings, constants or {})
+    declared = _header(params, bindings, constants or {}) if header else []
     body = wgsl.splitlines()
-    origins = [_HEADER] * len(header) + [f"{name}.wgsl:{n}" for n in range(1, len(body) + 1)]
-    text = "\n".join(header + body) + "\n"
+    origins = [_HEADER] * len(declared) + [f"{name}.wgsl:{n}" for n in range(1, len(body) + 1)]
+    text = "\n".join(declared + body) + "\n"
     return Shader(name, variant, text, dict(constants or {}), bindings, params, tuple(origins))
 
 

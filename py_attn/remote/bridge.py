@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
-from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming
+from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming, ShaderMessage
 from py_attn.models.files import PathFile, find
 from py_attn.remote.channel import Channel
 
@@ -144,6 +144,9 @@ class RemoteDeviceBridge:
 
     def destroy_pipeline(self, pipeline: int) -> None:
         self._tell("destroy_pipeline", pipeline)
+
+    async def check_shader(self, wgsl: str) -> Sequence[ShaderMessage]:
+        return [ShaderMessage(**message) for message in await self._ask("check_shader", wgsl)]
 
     async def compile_us(self, pipeline: int) -> float:
         return float(await self._ask("compile_us", pipeline))

@@ -83,6 +83,7 @@ write_buffer       handle, offset, bytes
 read_buffer        handle, offset, size                       bytes
 create_pipeline    handle, label, wgsl, access
 destroy_pipeline   handle
+check_shader       wgsl                                       [{kind, message, line, column}, …]
 compile_us         handle                                     number
 create_program     handle, words (u32)
 submit_program     handle, params (bytes), times

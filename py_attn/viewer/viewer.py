@@ -42,10 +42,14 @@ class Viewer:
         How its tokens are read; None for as they are.
     model : MiniLM or MiniLMReference or None
         Turns a text into a source; None until it is loaded.
+    shown : dict or None
+        What a cell of the console has opened, as :meth:`open` describes it, until the front end knows.
     edit_text : str
         The visitor's score_mod and mask_mod.
     limit_seconds : float
         How long that text may run.
+    measuring : int
+        Counts the measurements that were cancelled.
     decode : Decode or None
         The decode panel's cache.
     second : tuple or None
@@ -57,9 +61,11 @@ class Viewer:
     def __init__(self, request_device: RequestDevice = pa.request_device) -> None:
         self.console = Console()
         self.source: Source | None = None
+        self.shown: dict[str, Any] | None = None
         self.reading: Reading | None = None
         self.edit_text = ""
         self.limit_seconds = LIMIT_SECONDS
+        self.measuring = 0
         self._request_device = request_device
         self.use(None)
 
@@ -121,6 +127,33 @@ class Viewer:
             raise ValueError(f"method: expected one of {', '.join(sorted(METHODS))}, got {method!r}")
         more = {"progress": progress} if progress is not None and found.reports_progress else {}
         return await found.function(self, **payload, **more)
+
+    async def run_cell(
+        self, source: str, *, show: bool = False, focus: dict[str, int] | None = None
+    ) -> dict[str, Any]:
+        """Run a cell of the console.
+
+        Parameters
+        ----------
+        source : str
+        show : bool
+        focus : dict, optional
+            What ``page`` speaks of: see :meth:`py_attn.viewer.page.Page.look`.
+
+        Returns
+        -------
+        dict
+            As of :meth:`py_attn.viewer.console.Console.answer`; ``opened`` describes the source that the
+            cell has opened, where it has.
+        """
+        from py_attn.viewer.page import Page, mentions_page  # a start does not need it
+
+        page = self.console.namespace.setdefault("page", Page(self))
+        if isinstance(page, Page) and mentions_page(source):
+            await page.look(focus or {})
+        answer = await self.console.answer(source, show=show)
+        opened, self.shown = self.shown, None
+        return answer if opened is None else {**answer, "opened": opened}
 
     async def use_gpu(self) -> None:
         """Request a GPU and compute on it from now on.

@@ -79,9 +79,23 @@ export function createApi(call) {
     /**
      * @param {number} layer @param {string} variant @param {number} repeats
      * @param {(variant: string, done: number, total: number) => void} onProgress
-     * @returns {Promise<import('./types').Measurement>}
+     * @returns {Promise<import('./types').Measurement | null | undefined>} nothing where it was cancelled
      */
     measure: (layer, variant, repeats, onProgress) => call('measure', { layer, variant, repeats }, onProgress),
+    /** Ends a measurement after its current run. @returns {Promise<void>} */
+    cancelMeasure: () => call('cancel_measure'),
+    /** @param {string} wgsl @returns {Promise<{ messages: import('./types').WgslMessage[] }>} */
+    checkWgsl: (wgsl) => call('check_wgsl', { wgsl }),
+    /**
+     * @param {{ layer: number, of: string, wgsl: string, name: string, repeats: number }} given
+     * @param {(name: string, done: number, total: number) => void} onProgress
+     * @returns {Promise<import('./types').Measurement | null | undefined>}
+     */
+    runWgsl: (given, onProgress) => call('run_wgsl', given, onProgress),
+    /** @param {{ layer: number, of: string, wgsl: string, name: string }} given @returns {Promise<{ source: string }>} */
+    wgslCell: (given) => call('wgsl_cell', given),
+    /** @param {string} text @param {number} position @returns {Promise<import('./editor/editor.js').Names>} */
+    complete: (text, position) => call('complete', { text, position }),
     /** @param {number} layer @param {number} capacity @returns {Promise<{ length: number, capacity: number }>} */
     decodeOpen: (layer, capacity) => call('decode_open', { layer, capacity }),
     /** @param {number} position @param {number} head @param {number} splits @returns {Promise<import('./types').DecodeStep>} */

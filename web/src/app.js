@@ -4,6 +4,7 @@ import { startAddress } from './address.js';
 import { createApi } from './api.js';
 import { shortError } from './format.js';
 import { keepAddress, readAddress } from './history.js';
+import { keepForks } from './kept-forks.js';
 import { layOut } from './layout.js';
 import { mount } from './mount.js';
 import { mountConsole } from './panels/console.js';
@@ -43,6 +44,7 @@ export function mountApp(element, runtime) {
   const on = (/** @type {string} */ type, /** @type {(detail: any) => void} */ listener) =>
     runtime.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
   on('progress', (progress) => app.boot.show(progress));
+  on('opened', (source) => app.opened(source));
   on('output', (lines) => app.python.print(lines));
   on('failed', (error) => app.failed(error));
   on('ready', (info) => void app.started(info).catch((error) => app.failed(error)));
@@ -65,6 +67,7 @@ class App {
   #write = null;
   /** The focus that the address asks for, until the source that it belongs to is there. @type {import('./store.js').Focus | null} */
   #wanted = null;
+  #forks;
   #given;
   /** @type {string[]} */
   #problems;
@@ -85,12 +88,20 @@ class App {
     this.boot = mountBoot(page.boot);
     this.#banner = mountBanner(page.banner);
     this.#adapter = mountAdapter(page.adapter);
-    const { parts } = mount(page.view, this.#store, { kernel: page.kernel });
-    for (const name of /** @type {const} */ (['overview', 'focus', 'links', 'compare'])) parts[name].id = name;
     const stop = () => void runtime.restart().catch(() => {});
+    const { parts } = mount(page.view, this.#store, { kernel: page.kernel, own: { stop } });
+    for (const name of /** @type {const} */ (['overview', 'focus', 'links', 'compare'])) parts[name].id = name;
     this.#edit = mountEdit(page.edit, api, this.#store, stop);
     mountDecode(page.decode, api, this.#store);
-    this.python = mountConsole(page.console, { show: (source) => runtime.show(source), stop });
+    this.python = mountConsole(page.console, {
+      show: (source) => runtime.show(source),
+      stop,
+      complete: (text, position) => api.complete(text, position),
+    });
+    runtime.focus = () => {
+      const { layer, head, query, key } = this.#store.state;
+      return { layer, head, row: query, column: key };
+    };
     this.#input = mountInput(page.input, this.#store, {
       openSample: async () => void (await this.#openSample()),
       openText: async (text) => this.#open(await api.openText(text)),
@@ -120,6 +131,8 @@ class App {
       (asked, unclear) => this.#follow(asked, unclear),
     );
     this.#store.on(KEPT, () => this.#address.changed());
+    this.#forks = keepForks(this.#store, () => this.#address.changed(), () => this.#tellProblems(['wgsl']));
+    void this.#forks.follow(wgsl);
     page.share.append(shareButton(() => this.#shared()));
     watchTheme(() => this.#recolor());
     page.theme.addEventListener('click', () => {
@@ -181,7 +194,7 @@ class App {
     if (!info.webgpu) {
       this.#banner.show('warn', 'No WebGPU here.', `${info.reason} Everything below is computed by the numpy reference instead.`, webgpuHelp());
     }
-    this.python.setReady(true);
+    this.python.setReady(true, info.webgpu ? '' : info.reason);
     if (!this.#store.state.source) {
       this.boot.show({ stage: 'sample', loaded: 0, total: 0 });
       this.#input.ready(await this.#openSample());
@@ -214,19 +227,26 @@ class App {
     if (arrived) this.#wanted = null;
   }
 
+  /** A cell of the console has opened a source. @param {import('./types').SourceInfo} source */
+  opened(source) {
+    this.#wanted = null;
+    this.#open(source);
+  }
+
   // The address
 
   /** @returns {import('./address.js').Address} */
   #current() {
     const { state } = this.#store;
-    return { ...state, mod: state.editText, wgsl: '' };
+    return { ...state, mod: state.editText, wgsl: this.#forks.packed };
   }
 
   #shared() {
-    const { input, editText } = this.#store.state;
+    const { input, editText, forks } = this.#store.state;
     const link = this.#address.link;
     const lacks = [
       input.kind === 'text' && !/[#&]text=/u.test(link) && 'the sentence, which is too long',
+      forks.length > 0 && !/[#&]wgsl=/u.test(link) && 'your kernels, which are too long',
       editText && !/[#&]mod=/u.test(link) && 'the score_mod, which is too long',
       input.kind === 'file' && 'the file, which never leaves your computer',
       input.kind === 'write' && 'the text that was written',
@@ -241,6 +261,7 @@ class App {
     const { state } = this.#store;
     this.#store.set({ over, reading, openAs, compare, style: themed(style) });
     this.#edit.follow(mod);
+    void this.#forks.follow(address.wgsl);
     if (JSON.stringify(input) === JSON.stringify(state.input)) {
       const focus = focusOf(address);
       if (state.source) this.#store.set(within(focus, state.source));

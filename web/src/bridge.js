@@ -8,7 +8,7 @@
 import { describeAdapter, requestDevice } from './gpu/adapter.js';
 import { Bindings } from './gpu/bindings.js';
 import { Errors } from './gpu/errors.js';
-import { createPipeline } from './gpu/pipelines.js';
+import { checkShader, createPipeline } from './gpu/pipelines.js';
 import { Queue } from './gpu/queue.js';
 import { Runner } from './gpu/runner.js';
 
@@ -197,6 +197,11 @@ export class DeviceBridge {
   /** @param {number} handle */
   destroyPipeline(handle) {
     this.#pipelines.delete(handle);
+  }
+
+  /** What the compiler says about a text, as JSON; no error is reported. @param {string} wgsl */
+  async checkShader(wgsl) {
+    return JSON.stringify(await checkShader(this.#device, wgsl));
   }
 
   /**

@@ -10,23 +10,41 @@ export function formatBytes(bytes) {
 /** @param {number} us microseconds */
 export function formatTime(us) {
   if (us < 1) return '< 1 µs';
-  if (us < 1e3) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
-  if (us < 1e6) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
+  // What would be rounded to a thousand is one of the next unit.
+  if (us < 999.5) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
+  if (us < 999_500) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
   return `${(us / 1e6).toFixed(2)} s`;
 }
 
-/** From one time to another, in the unit of the larger. @param {number} low @param {number} high microseconds */
-export function formatRange(low, high) {
-  const [unit, scale] = high < 1e3 ? ['µs', 1] : high < 1e6 ? ['ms', 1e3] : ['s', 1e6];
-  const digits = high / scale < 10 ? 1 : 0;
-  return `${(low / scale).toFixed(digits)}–${(high / scale).toFixed(digits)} ${unit}`;
+/**
+ * How a column of times is written: all in the unit of its largest.
+ * @param {number} largest microseconds
+ */
+export function timeColumn(largest) {
+  const [unit, scale] = /** @type {[string, number]} */ (largest < 999.5 ? ['µs', 1] : largest < 999_500 ? ['ms', 1e3] : ['s', 1e6]);
+  const figure = (/** @type {number} */ us) => {
+    const value = us / scale;
+    if (unit === 'µs') return value.toFixed(value < 9.95 ? 1 : 0);
+    if (value < 0.005 && value > 0) return '< 0.01';
+    return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+  };
+  return {
+    /** @param {number} us */
+    time: (us) => `${figure(us)} ${unit}`,
+    /** @param {number} low @param {number} high */
+    range: (low, high) => `${figure(low)}–${figure(high)} ${unit}`,
+  };
 }
 
 /** A probability, or a share that may be negative: four digits that count. @param {number} weight */
 export function formatWeight(weight) {
   if (weight === 0) return '0';
-  if (Math.abs(weight) < 1e-4) return weight.toExponential(1);
-  return weight.toFixed(4);
+  return withMinus(Math.abs(weight) < 1e-4 ? weight.toExponential(1) : weight.toFixed(4));
+}
+
+/** A figure with the minus sign in the place of the hyphen that stands before a number, not in an exponent. @param {string} figure */
+export function withMinus(figure) {
+  return figure.replace(/^-/u, '−');
 }
 
 /** A number with its sign. @param {number} value */

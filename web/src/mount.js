@@ -28,11 +28,12 @@ import { scopedStore } from './store.js';
 /**
  * @param {HTMLElement} element filled by the view
  * @param {Model} model
- * @param {{ kernel?: HTMLElement, only?: readonly Part[] }} [options] `kernel`: the element of a part that stands outside
- *   of `element`; `only`: the parts that are shown, and for which Python computes
+ * @param {{ kernel?: HTMLElement, only?: readonly Part[], own?: { stop: () => void } }} [options] `kernel`: the element of a
+ *   part that stands outside of `element`; `only`: the parts that are shown, and for which Python computes; `own`: where
+ *   the visitor can edit kernels, what ends Python
  * @returns {View}
  */
-export function mount(element, model, { kernel, only = PARTS } = {}) {
+export function mount(element, model, { kernel, only = PARTS, own } = {}) {
   const store = scopedStore(model);
   const api = createApi(model.call);
   const parts = {
@@ -56,7 +57,7 @@ export function mount(element, model, { kernel, only = PARTS } = {}) {
   const links = has('links') ? mountLinks(parts.links, api, store) : null;
   if (has('links')) mountWhy(parts.links, api, store);
   const compare = has('compare') ? mountCompare(parts.compare, api, store, { canEdit: kernel !== undefined }) : null;
-  if (has('kernel')) mountKernel(parts.kernel, api, store);
+  if (has('kernel')) mountKernel(parts.kernel, api, store, own);
   // Weights that were given have no kernel behind them.
   store.on(['source'], ({ source }) => (parts.kernel.hidden = source?.kind === 'weights'));
   if (store.state.source) store.begin();

@@ -15,6 +15,8 @@ export interface SourceInfo {
   edited?: string[];
   /** why the visitor's text does not apply to it */
   editError?: EditError | null;
+  /** whether each query sees only the keys up to its own position */
+  causal?: boolean;
   /** a text that is being written: the next version of it comes soon */
   growing?: boolean;
   /** whether a word has several pieces, which can be merged */
@@ -225,6 +227,16 @@ export interface Measurement {
   ok: boolean;
   rows: number;
   allRows: number;
+  /** of a kernel of the visitor's own: what of the plan stays although a constant was changed */
+  fixed?: string;
+}
+
+/** What the WGSL compiler says; line and column from 1 on, 0 for none. */
+export interface WgslMessage {
+  kind: 'error' | 'warning' | 'info';
+  message: string;
+  line: number;
+  column: number;
 }
 
 export interface DecodeStep {

@@ -17,6 +17,7 @@ import { keepImport, readProfile, timed } from './runtime/profile.js';
  * @typedef {{ label: string, call: string, about: string }} OperationInfo what else the kernel panel can time
  * @typedef {{ onProgress: import('./runtime/boot.js').OnBootProgress,
  *   onOutput: (lines: import('./runtime/output.js').Line[]) => void,
+ *   onOpened: (source: import('./types').SourceInfo) => void,
  *   onLost: (reason: string) => void }} Listeners
  */
 
@@ -31,6 +32,8 @@ let lastNumber = 0;
 let assets;
 /** @type {ReturnType<typeof createOutput>} */
 let output;
+/** @type {Listeners['onOpened']} */
+let tellOpened;
 /** Imported one by one, so that the profile of a start says what each takes. */
 const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
 /**
@@ -57,7 +60,8 @@ const worker = {
    * @param {boolean} profile
    * @returns {Promise<Info>}
    */
-  async boot(base, { onProgress, onOutput, onLost }, profile) {
+  async boot(base, { onProgress, onOutput, onOpened, onLost }, profile) {
+    tellOpened = onOpened;
     assets = createAssets(base);
     output = createOutput(onOutput);
     installBridge(onLost);
@@ -85,17 +89,19 @@ const worker = {
   /**
    * Runs Python in the console's namespace; gives its last expression as plain data.
    * @param {string} source
+   * @param {Record<string, number>} [focus] what the page looks at
    */
-  async run(source) {
-    return evaluate(source, false);
+  async run(source, focus) {
+    return evaluate(source, false, focus);
   },
 
   /**
    * Like `run`, but the result comes as something to be shown.
    * @param {string} source
+   * @param {Record<string, number>} [focus]
    */
-  async show(source) {
-    return evaluate(source, true);
+  async show(source, focus) {
+    return evaluate(source, true, focus);
   },
 
   /**
@@ -119,7 +125,7 @@ const worker = {
       if (!asked) throw new Error('this view is gone');
       const result = await timed(`call ${method}`, async () => toPlain(await asked.call(method, given, progress)));
       if (method === 'window' && !rest) setTimeout(() => wholePython().catch(() => {}), REST_AFTER_MS);
-      return Comlink.transfer(result, transferables(result));
+      return result instanceof Object ? Comlink.transfer(result, transferables(result)) : result;
     } catch (error) {
       throw pythonError(error);
     } finally {
@@ -219,14 +225,19 @@ function installBridge(onLost) {
   });
 }
 
-/** @param {string} source @param {boolean} show */
-async function evaluate(source, show) {
+/** @param {string} source @param {boolean} show @param {Record<string, number>} [focus] */
+async function evaluate(source, show, focus = {}) {
   await wholePython();
+  const looked = python.toPy(focus);
   try {
-    const answer = toPlain(await viewer.console.answer.callKwargs(source, { show }));
+    const answer = toPlain(await viewer.run_cell.callKwargs(source, { show, focus: looked }));
+    if (answer.opened) tellOpened(answer.opened);
     if (answer.error) throw pythonError({ message: answer.error, type: answer.type });
     return answer.value;
+  } catch (error) {
+    throw pythonError(error);
   } finally {
+    looked.destroy();
     output.end();
   }
 }

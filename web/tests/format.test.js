@@ -4,11 +4,11 @@ import {
   formatBytes,
   formatCount,
   formatError,
-  formatRange,
   formatTime,
   formatToken,
   formatWeight,
   shortError,
+  timeColumn,
 } from '../src/format.js';
 
 describe('figures of the page', () => {
@@ -24,25 +24,33 @@ describe('figures of the page', () => {
     [0.4, '< 1 µs'],
     [1.26, '1.3 µs'],
     [42.4, '42 µs'],
+    [999.4, '999 µs'],
+    [999.6, '1.00 ms'],
     [1234, '1.23 ms'],
     [12_345, '12.3 ms'],
     [123_456, '123 ms'],
+    [999_600, '1.00 s'],
     [2_500_000, '2.50 s'],
   ])('formats %d µs as %s', (us, text) => expect(formatTime(us)).toBe(text));
 
   it.each([
-    [1.2, 4.7, '1.2–4.7 µs'],
-    [500, 1500, '0.5–1.5 ms'],
-    [20_000, 30_000, '20–30 ms'],
-    [1e6, 2e6, '1.0–2.0 s'],
-  ])('formats %d to %d µs as %s, in one unit', (low, high, text) => expect(formatRange(low, high)).toBe(text));
+    [4.7, 1.2, 4.7, '1.2 µs', '1.2–4.7 µs'],
+    [999, 1.2, 600, '1.2 µs', '1.2–600 µs'],
+    [1500, 500, 1500, '0.50 ms', '0.50–1.50 ms'],
+    [30_000, 2, 30_000, '< 0.01 ms', '< 0.01–30.0 ms'],
+    [2e6, 1e5, 123_456_789, '0.10 s', '0.10–123 s'],
+    [0, 0, 0, '0.0 µs', '0.0–0.0 µs'],
+  ])('writes a column up to %d µs in one unit: %d to %d', (largest, low, high, time, range) => {
+    const column = timeColumn(largest);
+    expect([column.time(low), column.range(low, high)]).toEqual([time, range]);
+  });
 
   it.each([
     [0, '0'],
     [0.25, '0.2500'],
-    [-0.03, '-0.0300'],
+    [-0.03, '−0.0300'],
     [0.000012, '1.2e-5'],
-    [-0.000012, '-1.2e-5'],
+    [-0.000012, '−1.2e-5'],
   ])('formats the weight %d as %s', (weight, text) => expect(formatWeight(weight)).toBe(text));
 
   it('formats errors, counts and tokens', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { summary } from "../src/panels/console-output.js";
-import { describeAdapter, describeMeasurement, namesToRun, partCells, partShares, withTiming } from "../src/panels/measured.js";
+import { describeAdapter, describeMeasurement, namesToRun, partCells, partShares, timeColumns, timesFastest, totalOf, withTiming } from "../src/panels/measured.js";
 import { describeChip, describeProgress } from "../src/panels/status.js";
 import { describeComparison, describeEngine, describeLinks, describeMaps, describeRest, describeRows, describeShape } from "../src/panels/wording.js";
 
@@ -70,9 +70,27 @@ describe("timings", () => {
     expect(partShares({ ...MEASURED, parts: {} }).map(([, share]) => share)).toEqual([0, 0, 0, 0]);
   });
   it("show a figure, or why there is none", () => {
-    expect(partCells(MEASURED)[0]).toEqual({ text: "10 µs", below: "9–12 µs" });
-    expect(partCells(MEASURED)[1].text).toBe("–");
-    expect(partCells(null).map(({ text }) => text)).toEqual(["·", "·", "·", "·"]);
+    const columns = timeColumns([MEASURED]);
+    expect(partCells(MEASURED, columns)[0]).toEqual({ text: "10 µs", below: "9.0–12 µs" });
+    expect(partCells(MEASURED, columns)[1].text).toBe("–");
+    expect(partCells(MEASURED, columns)[4].text).toBe("40 µs");
+    expect(partCells(null, columns).map(({ text }) => text)).toEqual(["·", "·", "·", "·", "·"]);
+  });
+  it("are in one unit a column, that of its largest", () => {
+    const slow = { ...MEASURED, variant: "naive", parts: { upload: { median: 800, low: 790, high: 1100 }, dispatch: { median: 1_250_000, low: 9e5, high: 2e6 } } };
+    const columns = timeColumns([MEASURED, slow]);
+    expect(partCells(slow, columns).map(({ text, below }) => `${text} ${below}`)).toEqual([
+      "0.80 ms 0.79–1.10 ms", "–  ", "1.25 s 0.90–2.00 s", "–  ", "1.25 s  ",
+    ]);
+    expect(partCells(MEASURED, columns)[2]).toEqual({ text: "< 0.01 s", below: "< 0.01–< 0.01 s" });
+  });
+  it("are compared with the fastest dispatch", () => {
+    const slow = { ...MEASURED, parts: { dispatch: { median: 96, low: 90, high: 99 } } };
+    expect(timesFastest(MEASURED, [MEASURED, slow])).toBe("1.0 ×");
+    expect(timesFastest(slow, [MEASURED, slow])).toBe("3.2 ×");
+    expect(timesFastest(undefined, [])).toBe("·");
+    expect(timesFastest({ ...MEASURED, parts: {} }, [])).toBe("–");
+    expect(totalOf(MEASURED)).toBe(40);
   });
   it("are explained", () => {
     expect(describeMeasurement(MEASURED, undefined, SOURCE, 2)).toBe(

@@ -3,6 +3,7 @@
 from py_attn.viewer.panels import (  # noqa: F401
     caches,
     compare,
+    console,
     decode,
     edit,
     findings,
@@ -10,6 +11,7 @@ from py_attn.viewer.panels import (  # noqa: F401
     kernel,
     maps,
     own_data,
+    own_kernel,
     reading,
     status,
     why,

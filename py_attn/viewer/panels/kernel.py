@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import py_attn as pa
+from py_attn.gpu.replacing import Rewrite
 from py_attn.gpu.tensor import Tensor
 from py_attn.gpu.timing import DispatchTiming, Timer
 from py_attn.kernels.attention.config import VARIANTS
@@ -25,43 +28,87 @@ PARTS = ("upload", "compile", "dispatch", "readback")
 @method(notebook=True)
 async def measure(
     viewer: Viewer, layer: int, variant: str, repeats: int = 10, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Time the layer's attention, or one of :data:`OPERATIONS` where ``variant`` names it.
 
-    Every repetition uploads and compiles anew; ``progress(variant, done, repeats)``.
+    Every repetition uploads and compiles anew; ``progress(variant, done, repeats)``. In the last one, from
+    which the error is taken, outputs are filled with NaN before the kernel runs.
 
     Returns
     -------
-    dict
+    dict or None
         ``parts``: for each of upload, compile, dispatch and readback {"median", "low", "high"} in
         microseconds (low and high are the quartiles), without a device only for dispatch; ``clock``: "gpu"
         when the dispatches were timed by timestamp queries, else "wall"; ``variant``, ``kernel``,
         ``workgroups``, ``wgsl``, ``constants`` of the main shader; ``error``, ``plain``: largest absolute
         error of the kernel, and of numpy in float32, against float64; ``ok``: whether the error is at most
-        twice plain; ``rows`` of ``allRows`` were compared.
+        twice plain; ``rows`` of ``allRows`` were compared. None after :func:`cancel_measure`.
     """
     source, chosen = viewer.base_layer(layer)
-    if not 1 <= repeats <= 1000:
-        raise ValueError(f"repeats: expected 1 to 1000, got {repeats}")
+    runs = Runs(viewer, repeats, progress)
     if viewer.device is None:
-        return measure_reference(await chosen.host(), source.masking, repeats)
+        return await measure_reference(await chosen.host(), source.masking, runs)
+    return await measure_call(viewer.device, await subject(chosen, source.masking, variant), runs)
+
+
+@method(notebook=True)
+async def cancel_measure(viewer: Viewer) -> None:
+    """End the measurement that is in progress, once its current run is over."""
+    viewer.measuring += 1
+
+
+class Runs:
+    """How often a call is timed, whom that is told, and whether it was cancelled meanwhile."""
+
+    def __init__(self, viewer: Viewer, repeats: int, progress: Progress | None) -> None:
+        if not 1 <= repeats <= 1000:
+            raise ValueError(f"repeats: expected 1 to 1000, got {repeats}")
+        self.repeats = repeats
+        self._viewer, self._progress, self._begun = viewer, progress, viewer.measuring
+
+    async def numbers(self, name: str) -> AsyncIterator[int]:
+        """The numbers of the runs, up to the one at which they were cancelled."""
+        for number in range(self.repeats):
+            await asyncio.sleep(0)  # so that a call to cancel is heard
+            if self.cancelled:
+                return
+            if self._progress:
+                self._progress(name, number, self.repeats)
+            yield number
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether :func:`cancel_measure` was called since."""
+        return self._viewer.measuring != self._begun
+
+
+class Call(NamedTuple):
+    """What is timed: the upload of ``arrays`` and ``run``, not ``prepare``; ``kernel`` is the main kernel.
+
+    ``errors`` takes the results and what was prepared, and returns the error against float64.
+    """
+
+    name: str
+    kernel: str
+    arrays: Sequence[Array]
+    prepare: Callable[[pa.Device, list[Tensor]], Any]
+    run: Callable[[Any], tuple[Tensor, ...]]
+    errors: Callable[[list[Array], Any], Any]
+
+
+async def subject(layer: Layer, masking: Masking, variant: Any) -> Call:
+    """The call that a row of the panel stands for: a variant of attention, or one of :data:`OPERATIONS`.
+
+    Raises
+    ------
+    ValueError
+        When there is no such row.
+    """
+    arrays = await layer.host()
     if variant in OPERATIONS:
-        return await measure_operation(viewer.device, chosen, variant, repeats, progress)
-    return await measure_attention(viewer.device, chosen, source.masking, variant, repeats, progress)
-
-
-async def measure_attention(
-    device: pa.Device,
-    layer: Layer,
-    masking: Masking,
-    variant: Any,
-    repeats: int,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Time :func:`py_attn.attention`."""
+        return _operation(arrays, variant)
     if variant not in VARIANTS:
         raise ValueError(f"variant: expected {', '.join(VARIANTS[:-1])} or {VARIANTS[-1]}, got {variant!r}")
-    arrays = await layer.host()
     keywords = masking.keywords()
     masks = [keywords.pop("mask")] if "mask" in keywords else []
 
@@ -69,52 +116,30 @@ async def measure_attention(
         mask = tensors[3] if masks else None
         return (pa.attention(*tensors[:3], mask=mask, variant=variant, **keywords),)
 
-    call = _Call(variant, "attention", (*arrays, *masks), lambda _, tensors: tensors, run)
-    measured = await _repeat(device, call, repeats, progress)
-    return measured.answer | compare(measured.results[0], arrays, masking)
+    async def check(results: list[Array], _: Any) -> dict[str, Any]:
+        return compare(results[0], arrays, masking)
+
+    return Call(variant, "attention", (*arrays, *masks), lambda _, tensors: tensors, run, check)
 
 
-async def measure_operation(
-    device: pa.Device, layer: Layer, name: str, repeats: int, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Time one of :data:`OPERATIONS` on the layer's first positions; ``variant`` is its name."""
+def _operation(everything: tuple[Array, Array, Array], name: str) -> Call:
+    """One of :data:`OPERATIONS` on the layer's first positions."""
     operation = OPERATIONS[name]
-    everything = await layer.host()
     arrays = first_positions(everything)
-    call = _Call(name, operation.kernel, arrays, operation.prepare, operation.run)
-    measured = await _repeat(device, call, repeats, progress)
-    return {
-        **measured.answer,
-        "variant": name,
-        "rows": arrays[0].shape[2],
-        "allRows": everything[0].shape[2],
-        **errors(measured.results, await operation.exact(arrays, measured.prepared)),
-    }
+    counts = {"variant": name, "rows": arrays[0].shape[2], "allRows": everything[0].shape[2]}
+
+    async def check(results: list[Array], prepared: Any) -> dict[str, Any]:
+        return counts | errors(results, await operation.exact(arrays, prepared))
+
+    return Call(name, operation.kernel, arrays, operation.prepare, operation.run, check)
 
 
-class _Call(NamedTuple):
-    """What is timed: the upload of ``arrays`` and ``run``, not ``prepare``; ``kernel`` is the main kernel."""
-
-    name: str
-    kernel: str
-    arrays: Sequence[Array]
-    prepare: Callable[[pa.Device, list[Tensor]], Any]
-    run: Callable[[Any], tuple[Tensor, ...]]
-
-
-class _Measured(NamedTuple):
-    """The result of the last repetition, and the part of the answer that depends on all repetitions."""
-
-    answer: dict[str, Any]
-    results: list[Array]
-    prepared: Any
-
-
-async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progress | None) -> _Measured:
+async def measure_call(
+    device: pa.Device, call: Call, runs: Runs, rewrite: Rewrite | None = None
+) -> dict[str, Any] | None:
+    """Time a call as :func:`measure` does; with ``rewrite``, on the plans that it gives."""
     samples: dict[str, list[float]] = defaultdict(list)
-    for number in range(repeats):
-        if progress:
-            progress(call.name, number, repeats)
+    async for number in runs.numbers(call.name):
         await device.synchronize()
         begun = time.perf_counter()
         tensors = [device.tensor(array) for array in call.arrays]
@@ -123,7 +148,11 @@ async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progre
         prepared = call.prepare(device, tensors)
         await device.synchronize()
         device.clear_pipelines()
-        with device.timer() as timer:
+        with (
+            device.timer() as timer,
+            _poisoned(device, number == runs.repeats - 1),
+            device.rewriting(rewrite) if rewrite else nullcontext(),
+        ):
             outputs = call.run(prepared)
         timed = await read_timer(timer, call.kernel)
         samples["compile"].append(timed.compile_us)
@@ -131,20 +160,33 @@ async def _repeat(device: pa.Device, call: _Call, repeats: int, progress: Progre
         begun = time.perf_counter()
         results = [await output.numpy() for output in outputs]
         samples["readback"].append(1e6 * (time.perf_counter() - begun))
+    if runs.cancelled:
+        return None
     main = timed.main
     answer = {
         "variant": main.variant,
         "kernel": main.kernel
         if timed.dispatches == 1
         else f"{main.kernel}, one of {timed.dispatches} dispatches",
-        "repeats": repeats,
+        "repeats": runs.repeats,
         "clock": timed.clock,
         "parts": {part: spread(samples[part]) for part in PARTS},
         "workgroups": list(main.workgroups),
         "wgsl": main.shader.wgsl,
         "constants": {name: str(value) for name, value in main.shader.constants.items()},
     }
-    return _Measured(answer, results, prepared)
+    found: dict[str, Any] = await call.errors(results, prepared)
+    return answer | found
+
+
+@contextmanager
+def _poisoned(device: pa.Device, poisoned: bool) -> Iterator[None]:
+    """Outputs that are made inside hold NaN until their kernel writes them."""
+    before, device.poison_outputs = device.poison_outputs, poisoned or device.poison_outputs
+    try:
+        yield
+    finally:
+        device.poison_outputs = before
 
 
 class TimedCall(NamedTuple):
@@ -169,22 +211,26 @@ async def read_timer(timer: Timer, kernel: str) -> TimedCall:
     )
 
 
-def measure_reference(arrays: tuple[Array, Array, Array], masking: Masking, repeats: int) -> dict[str, Any]:
+async def measure_reference(
+    arrays: tuple[Array, Array, Array], masking: Masking, runs: Runs
+) -> dict[str, Any] | None:
     """Time numpy in float32, where there is no device: all of the time counts as "dispatch"."""
     query, _, _ = arrays
     rows = sampled_rows(query)
     times = []
     result: Array = np.empty(0)
-    for _ in range(repeats):
+    async for _ in runs.numbers("numpy"):
         begun = time.perf_counter()
         result = rows_of(arrays, masking, rows, np.float32)
         times.append(1e6 * (time.perf_counter() - begun))
+    if runs.cancelled:
+        return None
     exact = rows_of(arrays, masking, rows, np.float64)
     error = float(np.abs(result - exact).max())
     return {
         "variant": "numpy",
         "kernel": "reference",
-        "repeats": repeats,
+        "repeats": runs.repeats,
         "clock": "wall",
         "parts": {"dispatch": spread(times)},
         "workgroups": [],

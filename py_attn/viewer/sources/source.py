@@ -175,4 +175,5 @@ class Source:
             "length": self.length,
             "headDim": self.head_dim,
             "note": self.note,
+            "causal": self.masking.causal,
         }

@@ -1,18 +1,20 @@
-/** The Python editor. Loaded after the first map, since it is the largest script of the page. */
+/** The editor of Python and of WGSL. Loaded after the first map, since it is the largest script of the page. */
 
 import { acceptCompletion, autocompletion } from '@codemirror/autocomplete';
 import { indentWithTab } from '@codemirror/commands';
 import { python, pythonLanguage } from '@codemirror/lang-python';
-import { HighlightStyle, syntaxHighlighting } from '@codemirror/language';
+import { HighlightStyle, StreamLanguage, syntaxHighlighting } from '@codemirror/language';
 import { EditorState, Prec, StateEffect, StateField } from '@codemirror/state';
 import { Decoration, EditorView, keymap } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
 import { basicSetup } from 'codemirror';
 import { API } from './api-words.js';
+import { wgslToken } from './wgsl.js';
 
 const colors = HighlightStyle.define([
   { tag: [tags.keyword, tags.operatorKeyword, tags.bool, tags.null, tags.self], color: 'var(--code-keyword)' },
   { tag: [tags.string, tags.special(tags.string)], color: 'var(--code-string)' },
+  { tag: [tags.typeName, tags.meta], color: 'var(--code-type)' },
   { tag: tags.number, color: 'var(--code-number)' },
   { tag: tags.comment, color: 'var(--muted)', fontStyle: 'italic' },
   { tag: [tags.function(tags.variableName), tags.function(tags.propertyName)], color: 'var(--code-function)' },
@@ -33,8 +35,32 @@ const look = EditorView.theme({
   '.cm-tooltip-autocomplete ul li[aria-selected]': { backgroundColor: 'var(--accent)', color: 'var(--accent-ink)' },
 });
 
-/** The names that can follow `pa.`, `device.` and others. @param {import('@codemirror/autocomplete').CompletionContext} context */
-function complete(context) {
+/**
+ * @typedef {{ from: number, options: { label: string, type: string, detail: string }[] }} Names that can stand at a position
+ * @typedef {{ line: number, kind?: string }} Mark a line, from 1 on, that has an "error" or a "warning"
+ */
+
+const ANSWER_MS = 400; // Python may be busy; then only the names of the API are offered
+
+/**
+ * The names that can follow `pa.`, `device.` and others, and those that Python has at the moment.
+ * @param {((text: string, position: number) => Promise<Names>) | undefined} ask Python
+ */
+function completions(ask) {
+  /** @param {import('@codemirror/autocomplete').CompletionContext} context */
+  return async (context) => {
+    const word = context.matchBefore(/[\w.]+$/u);
+    if (!word && !context.explicit) return null;
+    const known = knownNames(context);
+    const live = ask && (await within(ask(context.state.doc.toString(), context.pos)));
+    if (!live?.options.length) return known;
+    const details = new Map(known?.options.map((one) => [one.label, one]));
+    return { from: live.from, options: live.options.map((one) => details.get(one.label) ?? one), validFor: /^\w*$/u };
+  };
+}
+
+/** @param {import('@codemirror/autocomplete').CompletionContext} context */
+function knownNames(context) {
   const before = context.matchBefore(/\b(\w+(?:\.\w+)*)\.\w*$/u);
   if (!before) return null;
   const dot = before.text.lastIndexOf('.');
@@ -42,28 +68,53 @@ function complete(context) {
   return options ? { from: before.from + dot + 1, options, validFor: /^\w*$/u } : null;
 }
 
-const blame = /** @type {import('@codemirror/state').StateEffectType<number | null>} */ (StateEffect.define());
-/** The line with an error, until the text changes. */
+/** An answer, or null where it takes too long or fails. @template T @param {Promise<T>} answer @returns {Promise<T | null>} */
+function within(answer) {
+  const late = /** @type {Promise<null>} */ (new Promise((resolve) => setTimeout(resolve, ANSWER_MS, null)));
+  return Promise.race([answer.catch(() => null), late]);
+}
+
+const blame = /** @type {import('@codemirror/state').StateEffectType<Mark[]>} */ (StateEffect.define());
+/** The lines with errors or warnings, until others are marked. */
 const blamed = StateField.define({
   create: () => Decoration.none,
   update(lines, transaction) {
     for (const effect of transaction.effects) {
       if (!effect.is(blame)) continue;
-      const line = effect.value;
-      if (line === null || line > transaction.state.doc.lines) return Decoration.none;
-      return Decoration.set(Decoration.line({ class: 'cm-blamed' }).range(transaction.state.doc.line(line).from));
+      const { doc } = transaction.state;
+      const inside = effect.value.filter(({ line }) => line >= 1 && line <= doc.lines);
+      const marks = inside.map(({ line, kind }) =>
+        Decoration.line({ class: kind === 'warning' ? 'cm-blamed cm-warned' : 'cm-blamed' }).range(doc.line(line).from),
+      );
+      return Decoration.set(marks, true);
     }
     return lines.map(transaction.changes);
   },
   provide: (field) => EditorView.decorations.from(field),
 });
 
+/** @param {((text: string, position: number) => Promise<Names>) | undefined} ask */
+const inPython = (ask) => [python(), pythonLanguage.data.of({ autocomplete: completions(ask) })];
+const inWgsl = [
+  StreamLanguage.define({
+    name: 'wgsl',
+    startState: () => ({ inComment: false }),
+    token: wgslToken,
+    languageData: { commentTokens: { line: '//', block: { open: '/*', close: '*/' } } },
+  }),
+];
+
 /**
  * @param {HTMLElement} element
  * @param {string} text
- * @param {{ label?: string, onRun: () => void, onChange: (text: string) => void }} options
+ * @param {object} options
+ * @param {string} [options.label]
+ * @param {'python' | 'wgsl'} [options.language]
+ * @param {() => void} options.onRun
+ * @param {(text: string) => void} options.onChange
+ * @param {(text: string, position: number) => Promise<Names>} [options.complete] asks Python for names
  */
-export function createEditor(element, text, { label = 'Python code', onRun, onChange }) {
+export function createEditor(element, text, { label = 'Python code', language = 'python', onRun, onChange, complete }) {
   const view = new EditorView({
     parent: element,
     state: EditorState.create({
@@ -84,8 +135,7 @@ export function createEditor(element, text, { label = 'Python code', onRun, onCh
         ),
         basicSetup,
         keymap.of([indentWithTab]),
-        python(),
-        pythonLanguage.data.of({ autocomplete: complete }),
+        language === 'python' ? inPython(complete) : inWgsl,
         autocompletion({ icons: false }),
         syntaxHighlighting(colors),
         look,
@@ -112,8 +162,22 @@ export function createEditor(element, text, { label = 'Python code', onRun, onCh
 
     /** Marks the line that has an error, or none. @param {number | null} line from 1 on */
     markLine(line) {
-      view.dispatch({ effects: blame.of(line) });
+      view.dispatch({ effects: blame.of(line === null ? [] : [{ line }]) });
     },
+
+    /** Marks all lines that have an error or a warning, and no others. @param {Mark[]} marks */
+    markLines(marks) {
+      view.dispatch({ effects: blame.of(marks) });
+    },
+
+    /** Puts the cursor on a line. @param {number} line from 1 on @param {number} [column] from 1 on */
+    goTo(line, column = 1) {
+      const at = view.state.doc.line(Math.min(Math.max(line, 1), view.state.doc.lines));
+      view.dispatch({ selection: { anchor: Math.min(at.from + Math.max(column, 1) - 1, at.to) }, scrollIntoView: true });
+      view.focus();
+    },
+
+    destroy: () => view.destroy(),
 
     focus: () => view.focus(),
   };

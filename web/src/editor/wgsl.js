@@ -41,3 +41,27 @@ function kindOf({ comment, attribute, number, word }) {
   if (word && TYPES.test(word)) return 'type';
   return '';
 }
+
+const STYLES = /** @type {Record<string, string>} */ ({ keyword: 'keyword', type: 'typeName', number: 'number', attribute: 'meta' });
+
+/**
+ * The next token of a line, for the editor: CodeMirror's names of styles.
+ * @param {import('@codemirror/language').StringStream} stream @param {{ inComment: boolean }} state
+ */
+export function wgslToken(stream, state) {
+  if (state.inComment || stream.match('/*')) {
+    state.inComment = !stream.match(/^.*?\*\//u);
+    if (state.inComment) stream.skipToEnd();
+    return 'comment';
+  }
+  if (stream.match('//')) {
+    stream.skipToEnd();
+    return 'comment';
+  }
+  if (stream.match(/^@\w+/u)) return STYLES.attribute;
+  if (stream.match(/^(?:0x[\da-fA-F]+[iu]?|\d[\d.]*(?:e[+-]?\d+)?[iufh]?)/u)) return STYLES.number;
+  const word = /** @type {RegExpMatchArray | null} */ (stream.match(/^[A-Za-z_]\w*/u));
+  if (word) return STYLES[kindOf({ word: word[0] })] ?? null;
+  stream.next();
+  return null;
+}

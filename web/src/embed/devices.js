@@ -17,6 +17,7 @@ const OPERATIONS = {
   read_buffer: readBuffer,
   create_pipeline: (device, handle, label, wgsl, access) => device.createPipeline(label, wgsl, access, handle),
   destroy_pipeline: (device, handle) => device.destroyPipeline(handle),
+  check_shader: async (device, wgsl) => JSON.parse(await device.checkShader(wgsl)),
   compile_us: (device, handle) => device.compileTime(handle),
   create_program: (device, handle, words) => device.createProgram(lend(words), handle),
   submit_program: (device, handle, params, times) => device.submitProgram(handle, lend(params), times),

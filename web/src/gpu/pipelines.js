@@ -43,3 +43,18 @@ async function shaderError(module, label, failed) {
   const first = messages.find(({ type }) => type === 'error');
   return { kind: 'shader', label, message: first ? first.message : failed.message, line: first ? first.lineNum : 0 };
 }
+
+/**
+ * All that the compiler says about a text. No pipeline is made, and nothing is reported as an error of the device.
+ * @param {GPUDevice} device @param {string} wgsl
+ * @returns {Promise<{ kind: string, message: string, line: number, column: number }[]>} line and column from 1 on, 0 for none
+ */
+export async function checkShader(device, wgsl) {
+  device.pushErrorScope('validation');
+  const module = device.createShaderModule({ label: 'checked', code: wgsl });
+  const scope = device.popErrorScope();
+  const [failed, { messages }] = await Promise.all([scope, module.getCompilationInfo()]);
+  const found = messages.map(({ type, message, lineNum, linePos }) => ({ kind: String(type), message, line: lineNum, column: linePos }));
+  if (failed && !found.some(({ kind }) => kind === 'error')) found.push({ kind: 'error', message: failed.message, line: 0, column: 0 });
+  return found;
+}

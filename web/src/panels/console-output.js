@@ -1,7 +1,7 @@
 /** What the console prints: lines, values and tables. */
 
 import { h, putPixels } from '../dom.js';
-import { formatCount } from '../format.js';
+import { formatCount, withMinus } from '../format.js';
 
 /** @typedef {import('../types').Shown} Shown */
 
@@ -35,7 +35,7 @@ function mapElement({ text, rgba, width, height, low, high }) {
   const canvas = h('canvas', { class: 'value-map', role: 'img', 'aria-label': text });
   putPixels(canvas, rgba, width, height);
   canvas.style.aspectRatio = `${width} / ${height}`;
-  const range = `${low.toPrecision(4)} … ${high.toPrecision(4)}`;
+  const range = [low, high].map((one) => withMinus(one.toPrecision(4))).join(' … ');
   return h('figure', { class: 'value' }, canvas, h('figcaption', null, `${text}, ${range}`));
 }
 

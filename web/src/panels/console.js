@@ -12,6 +12,7 @@ import { editorHint, heading } from './elements.js';
  * @typedef {object} Python
  * @property {(source: string) => Promise<import('../types').Shown>} show
  * @property {() => void} stop
+ * @property {(text: string, position: number) => Promise<import('../editor/editor.js').Names>} complete
  *
  * @typedef {object} Panel
  * @property {Python} python
@@ -19,9 +20,11 @@ import { editorHint, heading } from './elements.js';
  * @property {string} text in the editor
  * @property {ReturnType<typeof import('../editor/editor.js').createEditor> | null} editor null until it is loaded
  * @property {boolean} running
+ * @property {string} noGpu why there is no WebGPU, '' where there is
  */
 
 const KEPT_TEXT = 'py-attn.console';
+const WITHOUT = 'pa.reference computes the same with numpy, and page.weights works here too.';
 
 /**
  * @param {HTMLElement} element
@@ -31,14 +34,15 @@ export function mountConsole(element, python) {
   const view = buildView({ start: () => void start(panel), stop: () => python.stop(), use: (source) => void use(panel, source) });
   fill(element, ...view.parts);
   /** @type {Panel} */
-  const panel = { python, view, text: keptText(KEPT_TEXT) || EXAMPLES[0].source, editor: null, running: false };
+  const panel = { python, view, text: keptText(KEPT_TEXT) || EXAMPLES[0].source, editor: null, running: false, noGpu: '' };
   fill(view.box, h('pre', { class: 'editor-wait' }, panel.text));
 
   return {
     openEditor: () => openEditor(panel),
 
-    /** @param {boolean} can */
-    setReady(can) {
+    /** @param {boolean} can @param {string} [noGpu] why there is no WebGPU, '' where there is */
+    setReady(can, noGpu = '') {
+      panel.noGpu = noGpu;
       view.run.disabled = !can || panel.running;
     },
 
@@ -78,9 +82,11 @@ function about() {
     h('code', null, 'pa'),
     ', ',
     h('code', null, 'np'),
-    ' and ',
+    ', ',
     h('code', null, 'device'),
-    ' are defined, await works at the top level, and the value of the last expression is shown.',
+    ' and ',
+    h('code', null, 'page'),
+    ' (what this page shows) are defined, await works at the top level, and the value of the last expression is shown.',
   );
 }
 
@@ -90,6 +96,7 @@ async function openEditor(panel) {
   const { box } = panel.view;
   fill(box);
   panel.editor = createEditor(box, panel.text, {
+    complete: (text, position) => panel.python.complete(text, position),
     onRun: () => void start(panel),
     onChange: (text) => {
       panel.text = text;
@@ -110,6 +117,11 @@ async function start(panel) {
   const { python, text, view } = panel;
   const { run, stop, output } = view;
   if (panel.running || run.disabled) return;
+  const example = EXAMPLES.find(({ source }) => source === text);
+  if (panel.noGpu && example?.needsGpu) {
+    append(output, h('p', { class: 'stopped' }, `“${example.name}” runs kernels on WebGPU, which is not here, so it was not run. ${WITHOUT}`));
+    return;
+  }
   panel.running = true;
   run.disabled = true;
   stop.disabled = false;
@@ -120,11 +132,18 @@ async function start(panel) {
     const took = h('p', { class: 'took' }, `${((performance.now() - began) / 1000).toFixed(2)} s`);
     append(output, ...(result ? [result] : []), took);
   } catch (error) {
-    const { name, message } = /** @type {Error} */ (error);
-    append(output, h('pre', { class: name === 'StoppedError' ? 'stopped' : 'traceback' }, message));
+    append(output, failure(panel, /** @type {Error} */ (error)));
   } finally {
     panel.running = false;
     stop.disabled = true;
     run.disabled = false;
   }
+}
+
+/** @param {Panel} panel @param {Error} error */
+function failure({ noGpu }, { name, message }) {
+  if (name === 'StoppedError') return h('pre', { class: 'stopped' }, message);
+  // A traceback would end in the advice to request a device, which cannot work here.
+  if (noGpu && name === 'WebGPUUnavailableError') return h('p', { class: 'stopped' }, `This needs WebGPU, which is not here. ${WITHOUT}`);
+  return h('pre', { class: 'traceback' }, message);
 }

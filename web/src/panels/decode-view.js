@@ -1,7 +1,7 @@
 /** The elements of the decoding panel, and how a step is shown in them. */
 
 import { fill, h, ICONS } from '../dom.js';
-import { formatBytes, formatError, formatToken, formatWeight } from '../format.js';
+import { formatBytes, formatError, formatToken, formatWeight, withMinus } from '../format.js';
 import { field, heading, iconButton, select, tableCaption, tableHead, tokenMark } from './elements.js';
 import { capacityChoices, isCrowded, slotsOf } from './slots.js';
 
@@ -17,6 +17,8 @@ import { capacityChoices, isCrowded, slotsOf } from './slots.js';
  * @property {(steps: number) => void} stepBy
  */
 
+const DIFFERS =
+  'These weights differ from those of the map: here a query sees only the positions up to its own, as when a text is written; in the map it also sees those behind it.';
 const SPLITS = [1, 2, 3, 4, 6, 8];
 const SPEEDS = /** @type {[string, string][]} */ ([
   ['1200', 'slow'], // milliseconds from one position to the next
@@ -37,8 +39,9 @@ export function buildDecode(actions) {
   const combine = h('p', { class: 'combine' }, ' ');
   const form = h('div', { class: 'row-form' }, field('Capacity', capacity), field('Splits', splits), field('Speed', speed));
   const about = 'One causal query at a time over a growing KVCache, as a language model does for every new token.';
-  const parts = [h('header', null, heading('Decode', about), form), controls, now, slots, result, combine];
-  return { parts, capacity, splits, speed, play, slider, now, slots, body, result, combine };
+  const differs = h('p', { class: 'muted small decode-differs', hidden: true }, DIFFERS);
+  const parts = [h('header', null, heading('Decode', about), form), differs, controls, now, slots, result, combine];
+  return { parts, capacity, splits, speed, play, slider, now, slots, body, result, combine, differs };
 }
 
 /** @param {Actions} actions */
@@ -104,7 +107,7 @@ export function showStep(view, step, tokens, where) {
   fill(view.body, step.splits.map((split, i) => splitLine(split, i, top)));
   fill(
     view.combine,
-    h('span', { class: 'formula' }, `LSE = ln Σ exp(LSEₛ) = ${step.lse.toFixed(4)}`),
+    h('span', { class: 'formula' }, `LSE = ln Σ exp(LSEₛ) = ${withMinus(step.lse.toFixed(4))}`),
     h('span', { class: 'formula' }, 'out = Σ exp(LSEₛ − LSE) · outₛ'),
     h('span', { class: 'muted small' }, describeErrors(step)),
   );
@@ -147,7 +150,7 @@ function splitLine({ start, stop, lse, factor }, index, top) {
     { style: { '--share': factor / top } },
     h('th', { scope: 'row' }, h('i', { class: 'swatch', style: { '--split': index } }), String(index + 1)),
     h('td', null, stop > start ? `${start} – ${stop - 1}` : 'none'),
-    h('td', { class: 'number' }, Number.isFinite(lse) ? lse.toFixed(4) : '−∞'),
+    h('td', { class: 'number' }, Number.isFinite(lse) ? withMinus(lse.toFixed(4)) : '−∞'),
     h('td', { class: 'number factor' }, formatWeight(factor)),
   );
 }

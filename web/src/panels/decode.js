@@ -94,6 +94,7 @@ function begin(panel, source) {
   // Decoding goes token by token, however they are read.
   const { length } = allTokens(source);
   panel.length = length;
+  view.differs.hidden = source.causal !== false;
   view.slider.max = String(length - 1);
   fillCapacities(view, length);
   caches.element.hidden = length > MAX_LENGTH;

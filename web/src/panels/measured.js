@@ -1,6 +1,6 @@
 /** What was measured of a kernel, in words and figures. */
 
-import { formatCount, formatError, formatRange, formatTime } from '../format.js';
+import { formatCount, formatError, timeColumn } from '../format.js';
 import { describeShape } from './wording.js';
 
 /**
@@ -27,22 +27,50 @@ export function withTiming(timings, one) {
 }
 
 /** Each part's share of the whole time. @param {Measurement} measured @returns {[part: string, share: number][]} */
-export function partShares({ parts }) {
-  const total = Object.values(parts).reduce((sum, { median }) => sum + median, 0);
+export function partShares(measured) {
+  const { parts } = measured;
+  const total = totalOf(measured);
   return PARTS.map(([part]) => [part, total && (parts[part]?.median ?? 0) / total]);
+}
+
+/** The whole of a call: the sum of the medians of its parts, in microseconds. @param {Measurement} measured */
+export function totalOf({ parts }) {
+  return Object.values(parts).reduce((sum, { median }) => sum + median, 0);
+}
+
+/**
+ * How each column of a table is written: in one unit.
+ * @param {Measurement[]} measured the rows
+ * @returns {Record<string, ReturnType<typeof timeColumn>>} by the parts' names, and "total"
+ */
+export function timeColumns(measured) {
+  const largest = (/** @type {number[]} */ times) => timeColumn(Math.max(0, ...times));
+  const columns = PARTS.map(([part]) => [part, largest(measured.map(({ parts }) => parts[part]?.high ?? 0))]);
+  return { ...Object.fromEntries(columns), total: largest(measured.map(totalOf)) };
 }
 
 /**
  * The cells of a table row: a figure and a small line below it.
  * @param {Measurement | null | undefined} measured
+ * @param {ReturnType<typeof timeColumns>} columns
  * @returns {{ text: string, below: string }[]}
  */
-export function partCells(measured) {
-  return PARTS.map(([part]) => {
+export function partCells(measured, columns) {
+  const cells = PARTS.map(([part]) => {
     const spread = measured?.parts[part];
-    if (spread) return { text: formatTime(spread.median), below: formatRange(spread.low, spread.high) };
-    return { text: measured ? '–' : '·', below: ' ' };
+    if (!spread) return { text: measured ? '–' : '·', below: ' ' };
+    return { text: columns[part].time(spread.median), below: columns[part].range(spread.low, spread.high) };
   });
+  return [...cells, { text: measured ? columns.total.time(totalOf(measured)) : '·', below: ' ' }];
+}
+
+/** How many times as long as the fastest a kernel took, of those that compute the same. @param {Measurement | undefined} measured @param {Measurement[]} all */
+export function timesFastest(measured, all) {
+  const time = measured?.parts.dispatch?.median;
+  if (!time) return measured ? '–' : '·';
+  const fastest = Math.min(...all.map(({ parts }) => parts.dispatch?.median || Infinity));
+  const ratio = time / fastest;
+  return `${ratio.toFixed(ratio < 9.95 ? 1 : 0)} ×`;
 }
 
 /** @param {{ webgpu: boolean, software: boolean, adapter: string }} info */

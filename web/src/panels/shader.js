@@ -7,8 +7,8 @@ import { highlight } from '../editor/wgsl.js';
 const NOTHING = '// After a run, the WGSL that was rendered for it is shown here.';
 const COPIED_MS = 1200;
 
-/** @param {HTMLElement} element */
-export function mountShader(element) {
+/** @param {HTMLElement} element @param {((measured: import('../types').Measurement) => void) | null} [onEdit] forks the kernel that is shown */
+export function mountShader(element, onEdit = null) {
   const title = h('h3', null, 'WGSL');
   const constants = h('dl', { class: 'constants' });
   const code = h('code');
@@ -19,17 +19,26 @@ export function mountShader(element) {
     icon(ICONS.copy),
     'Copy',
   );
+  /** @type {import('../types').Measurement | null} */
+  let shown = null;
+  const edit = h(
+    'button',
+    { class: 'button compact', type: 'button', disabled: true, onclick: () => shown && onEdit?.(shown), title: 'Change it and time your version beside it' },
+    'Edit this WGSL',
+  );
   const text = h('pre', { class: 'shader', tabIndex: 0, 'aria-label': 'Rendered WGSL' }, code);
-  fill(element, h('div', { class: 'shader-head' }, title, copy), constants, text);
+  fill(element, h('div', { class: 'shader-head' }, title, h('div', { class: 'shader-buttons' }, onEdit && edit, copy)), constants, text);
 
   /** @param {import('../types').Measurement | null} measured null, or one without WGSL, shows where it will be */
   function show(measured) {
     wgsl = measured?.wgsl ?? '';
+    shown = measured;
     copy.disabled = !wgsl;
+    edit.disabled = !wgsl;
     element.dataset.empty = String(!wgsl);
     title.textContent = measured && wgsl ? titleOf(measured) : 'WGSL';
-    const shown = wgsl ? Object.entries(measured?.constants ?? {}) : [];
-    fill(constants, shown.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+    const listed = wgsl ? Object.entries(measured?.constants ?? {}) : [];
+    fill(constants, listed.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
     fill(code, wgsl ? highlight(wgsl) : h('span', { class: 'wgsl-comment' }, NOTHING));
     if (wgsl) text.scrollTop = 0;
   }

@@ -1,46 +1,58 @@
-/** The table of timings: a row per variant or operation. */
+/** The table of timings: a row per variant, operation or kernel of the visitor's own. */
 
 import { h } from '../dom.js';
 import { formatError } from '../format.js';
 import { tableCaption, tableHead } from './elements.js';
-import { partCells, PARTS, partShares } from './measured.js';
+import { partCells, PARTS, partShares, timeColumns, timesFastest } from './measured.js';
 
-/** @typedef {import('../types').Measurement} Measurement */
+/**
+ * @typedef {import('../types').Measurement} Measurement
+ *
+ * @typedef {object} Line
+ * @property {string} name of the measurement
+ * @property {string} label
+ * @property {string} [title]
+ * @property {string} [remark] below the label
+ * @property {Measurement | undefined} measured none before it was run
+ * @property {(() => void) | null} open what a click on the label does
+ */
 
-/** An empty table, and the two bodies that are filled later. */
-export function timingTable() {
-  const variants = h('tbody');
-  const operations = h('tbody', { class: 'operations' });
+/** An empty table, and the bodies that are filled later. @param {string} what a row is @param {string[]} bodies classes of the bodies */
+export function timingTable(what, bodies) {
+  const made = bodies.map((name) => h('tbody', { class: name }));
   const head = tableHead([
-    { label: 'Variant' },
+    { label: what },
     ...PARTS.map(([part, label, title]) => ({ label, title, numeric: true, swatch: part })),
+    { label: 'Total', title: 'the sum of these medians', numeric: true },
+    { label: '× fastest', title: 'dispatch time over that of the fastest row that computes the same', numeric: true },
     { label: 'Error', title: 'largest absolute error against float64', numeric: true },
   ]);
-  const caption = tableCaption('Median times of each part of an attention call, and its error');
-  return { table: h('table', { class: 'timings' }, caption, head, variants, operations), variants, operations };
+  const caption = tableCaption(`Median times of each part of a call, and its error, for each ${what.toLowerCase()}`);
+  return { table: h('table', { class: 'timings' }, caption, head, made), bodies: made };
 }
 
 /**
- * @param {string} name
- * @param {import('../worker.js').OperationInfo | undefined} operation
- * @param {Measurement | undefined} measured none before it was run
- * @param {(measured: Measurement) => void} onShow
+ * The rows of a table; each column is in one unit.
+ * @param {Line[][]} bodies @param {boolean} same whether all rows compute the same
+ * @returns {HTMLTableRowElement[][]}
  */
-export function timingLine(name, operation, measured, onShow) {
-  const title = operation ? `${operation.call}: ${operation.about}` : '';
+export function timingLines(bodies, same) {
+  const all = bodies.flat().flatMap(({ measured }) => measured ?? []);
+  const columns = timeColumns(all);
+  return bodies.map((lines) => lines.map((line) => timingLine(line, columns, same ? timesFastest(line.measured, all) : '–')));
+}
+
+/** @param {Line} line @param {ReturnType<typeof timeColumns>} columns @param {string} ratio */
+function timingLine({ name, label, title = '', remark, measured, open }, columns, ratio) {
+  const shown = open ? h('button', { type: 'button', class: 'link', onclick: open, title: 'Show its WGSL' }, label) : label;
   return h(
     'tr',
     { dataset: { name } },
-    h('th', { scope: 'row', title }, nameCell(operation?.label ?? name, measured, onShow), bar(measured)),
-    partCells(measured).map(({ text, below }) => numberCell(text, below)),
+    h('th', { scope: 'row', title }, shown, remark && h('div', { class: 'spread' }, remark), bar(measured)),
+    partCells(measured, columns).map(({ text, below }) => numberCell(text, below)),
+    numberCell(measured ? ratio : '·', ' '),
     errorCell(measured),
   );
-}
-
-/** @param {string} label @param {Measurement | undefined} measured @param {(measured: Measurement) => void} onShow */
-function nameCell(label, measured, onShow) {
-  if (!measured?.wgsl) return label;
-  return h('button', { type: 'button', class: 'link', onclick: () => onShow(measured), title: 'Show its WGSL' }, label);
 }
 
 /** The parts as a stacked bar. @param {Measurement | undefined} measured */
@@ -56,7 +68,9 @@ function bar(measured) {
 /** @param {Measurement | undefined} measured */
 function errorCell(measured) {
   if (!measured) return numberCell('·', ' ');
-  const error = h('span', { class: measured.ok ? 'ok' : 'not-ok' }, formatError(measured.error));
+  // An output that the kernel does not write stays NaN.
+  const text = Number.isNaN(measured.error) ? 'NaN' : formatError(measured.error);
+  const error = h('span', { class: measured.ok ? 'ok' : 'not-ok' }, text);
   return numberCell(error, measured.ok ? '≤ 2 × plain' : '> 2 × plain');
 }
 

@@ -14,14 +14,16 @@ export class StoppedError extends Error {
 }
 
 /**
- * Events: `progress` (detail BootProgress), `ready` (Info), `failed` (Error), `output` (Line[]), `lost` (string),
- * `stopped`.
+ * Events: `progress` (detail BootProgress), `ready` (Info), `failed` (Error), `output` (Line[]), `opened` (SourceInfo, by a
+ * cell of the console), `lost` (string), `stopped`.
  */
 export class Runtime extends EventTarget {
   /** @type {Promise<Info>} resolves when Python can be used */
   ready;
   /** @type {Info | null} */
   info = null;
+  /** What of the page a cell of the console sees; the page sets it. @type {() => Record<string, number>} */
+  focus = () => ({});
   #base;
   #profile;
   /** @type {Worker} */
@@ -46,13 +48,13 @@ export class Runtime extends EventTarget {
    */
   async run(source) {
     await this.ready;
-    return this.#ask(this.#remote.run(String(source)));
+    return this.#ask(this.#remote.run(String(source), this.focus()));
   }
 
   /** @param {string} source @returns {Promise<import('../types').Shown>} */
   async show(source) {
     await this.ready;
-    return this.#ask(this.#remote.show(source));
+    return this.#ask(this.#remote.show(source, this.focus()));
   }
 
   /**
@@ -148,6 +150,7 @@ export class Runtime extends EventTarget {
         this.#tell('progress', progress);
       },
       onOutput: (/** @type {Line[]} */ lines) => this.#tell('output', lines),
+      onOpened: (/** @type {import('../types').SourceInfo} */ source) => this.#tell('opened', source),
       onLost: (/** @type {string} */ reason) => this.#tell('lost', reason),
     });
     const ready = this.#ask(Promise.race([remote.boot(this.#base, /** @type {any} */ (listeners), this.#profile), failed]));
