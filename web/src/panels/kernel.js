@@ -2,6 +2,7 @@
 
 import { fill, h } from '../dom.js';
 import { shortError } from '../format.js';
+import { explained } from '../term.js';
 import { field, heading, select } from './elements.js';
 import { describeAdapter, describeMeasurement, namesToRun, withTiming } from './measured.js';
 import { mountShader } from './shader.js';
@@ -57,7 +58,7 @@ function buildView(onVariant) {
   const shader = h('div');
   const about = 'The attention call of the layer in focus. Every run uploads and compiles anew.';
   const parts = [
-    h('header', null, heading('Kernel', about), form),
+    h('header', null, heading('Kernel', ...explained(about, 'attention', 'layer')), form),
     adapter,
     h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Timings' }, table),
     note,
