@@ -3,6 +3,8 @@
 import { h, ICONS, segmented } from '../dom.js';
 import { FORMATS } from '../heatmap/export.js';
 import { menu } from '../menu.js';
+import { isTouch } from '../pointer.js';
+import { explained } from '../term.js';
 import { iconButton, select } from './elements.js';
 import { MEANING } from './wording.js';
 
@@ -56,6 +58,7 @@ export function buildFocus(style, actions) {
   const inspector = h('p', { class: 'inspector' }, ' ');
   const pins = h('div');
   const meaning = h('p', { class: 'muted small' }, MEANING.weights);
+  const marks = h('p', { class: 'muted small marks' }, ' ');
   const sampling = h('p', { class: 'muted small', hidden: true });
   const { over, what, scale, range, pooling, colors } = choices(style, actions);
   const tokens = h('div', { class: 'focus-tokens' });
@@ -72,9 +75,10 @@ export function buildFocus(style, actions) {
     box,
     h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, range, scale, pooling, colors)),
     sampling,
+    marks,
     usage(),
   ];
-  return { parts, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
+  return { parts, marks, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */
@@ -118,7 +122,12 @@ function usage() {
   return h(
     'p',
     { class: 'muted small' },
-    'Rows are queries, columns are keys. Arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is clicked, ',
+    explained(
+      isTouch()
+        ? 'Rows are queries, columns are keys. Tap a cell to pin it; two fingers zoom. With a keyboard, arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is tapped, '
+        : 'Rows are queries, columns are keys. Arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is clicked, ',
+      'key',
+    ),
     h('kbd', null, '+'),
     ' ',
     h('kbd', null, '−'),
