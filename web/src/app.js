@@ -221,7 +221,7 @@ class App {
     void this.python.openEditor();
     void this.#edit.openEditor();
     this.#tellProblems(this.#problems);
-    if (this.#given.mod) this.#edit.follow(this.#given.mod);
+    if (this.#given.mod && !this.#edit.held) this.#edit.follow(this.#given.mod);
     // A sentence from the last visit is computed without a click, as the weights are in the browser's cache.
     if (this.#input.pending && (this.#input.isAtHand || keptText(HAD_MODEL))) await this.#input.start();
   }
