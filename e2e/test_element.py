@@ -105,7 +105,7 @@ def shown(browser, site_url):
 def test_several_elements_share_one_worker(shown, artifacts):
     assert [worker.url.split("/")[-1][:6] for worker in shown.workers] == ["worker"]
     expect(shown.locator("#sample h2").nth(1)).to_have_text("Layer 5, head 11")
-    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.4744")
+    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.6419")
     expect(shown.locator("#plain h2").nth(1)).to_have_text("Layer 1, head 2")  # of 99 the last there is
     expect(shown.locator("#plain .shell-title")).to_have_text("Nine letters")
     expect(shown.locator("#plain .heatmap-box")).to_have_attribute("data-shown", "1/1/2")
@@ -318,6 +318,6 @@ def test_a_lost_device_is_replaced_for_all(shown):
             "([id, count]) => told.filter(([kind, who]) => kind === 'ready' && who === id).length > count",
             arg=[name, count],
         )
-    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.4744")
+    expect(shown.locator("#sample .inspector .weight")).to_have_text("0.6419")
     expect(shown.locator("#sample .shell-words")).to_be_hidden()
     assert len(shown.workers) == 1

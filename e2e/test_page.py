@@ -53,10 +53,10 @@ float(pa.reference.attention_weights(layer.query, layer.key)[0, {head}, {query},
 
 
 def test_the_first_thing_to_see_is_whom_it_means(shown, artifacts):
-    expect(shown.locator("#focus h2")).to_have_text("Layer 5, head 11")
+    expect(shown.locator("#focus h2")).to_have_text("Layer 3, head 1")
     expect(shown.locator(".inspector")).to_contain_text("it")
-    expect(shown.locator(".links-table tbody tr").first).to_contain_text("cat")
-    expect_weight(shown, exact(shown, 5, 11, 9, 2))
+    expect(shown.locator(".links-table tbody tr").first).to_contain_text("animal")
+    expect_weight(shown, exact(shown, 3, 1, 9, 2))
     shown.screenshot(path=artifacts / "page-light-1440.png", full_page=True)
 
 

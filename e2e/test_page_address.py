@@ -60,7 +60,7 @@ def test_back_forward_and_a_pasted_address(page, site_url):
     page.go_back()
     head_shown(page, 0, 1)
     page.go_back()
-    head_shown(page, 5, 11)
+    head_shown(page, 3, 1)
     page.go_forward()
     head_shown(page, 0, 1)
     page.evaluate("location.hash = '#synthetic=40,4,2,16,causal,,,7&layer=0&head=3&query=30&key=4'")

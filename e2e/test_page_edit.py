@@ -13,7 +13,7 @@ WEIGHT = """
 import io, js
 from py_attn.models import load_sample
 reply = await js.fetch("{url}sample/minilm.npz")
-layer = load_sample((await reply.arrayBuffer()).to_bytes()).layers[5]
+layer = load_sample((await reply.arrayBuffer()).to_bytes()).layers[3]
 arrays = [np.asarray(x, float) for x in (layer.query, layer.key, layer.value)]
 {body}
 """
@@ -50,7 +50,7 @@ def test_a_preset_changes_every_map_and_none_brings_them_back(shown, artifacts):
     assert pixels(shown, ".edit-maps figure:first-child canvas") == before
     wanted = exact(shown, """
 mod = lambda b, h, i, j: (j < 6) | (j <= i)
-float(pa.reference.attention_weights(*arrays[:2], mask_mod=mod)[0, 11, 9, 2])""")  # fmt: skip
+float(pa.reference.attention_weights(*arrays[:2], mask_mod=mod)[0, 1, 9, 2])""")  # fmt: skip
     expect_weight(shown, wanted)
     shown.locator(".edit-wgsl summary").click()
     expect(shown.locator(".edit-wgsl .shader")).to_contain_text("fn mask_mod(b: i32")
@@ -69,9 +69,7 @@ def test_maps_follow_what_is_typed_and_errors_say_what_to_write(shown):
     expect(status).to_contain_text("Line 2. IndentationError")
     write(shown, "def score_mod(score, b, h, q_idx, kv_idx): return 3 * score")
     expect(status).to_contain_text("score_mod traced into WGSL")
-    wanted = exact(
-        shown, "float(pa.reference.attention_weights(*arrays[:2], scale=3 / 32**0.5)[0, 11, 9, 2])"
-    )
+    wanted = exact(shown, "float(pa.reference.attention_weights(*arrays[:2], scale=3 / 32**0.5)[0, 1, 9, 2])")
     expect_weight(shown, wanted)
     write(shown, "def score_mod(score, b, h, q_idx, kv_idx): return score if q_idx > 2 else -score")
     expect(status).to_contain_text(
@@ -236,8 +234,8 @@ def test_weights_times_gradients(shown, artifacts):
     painted = int(shown.get_attribute("#overview", "data-painted"))
     shown.get_by_role("radio", name="Sentence").check(force=True)
     wait_for_maps(shown, painted + 1)
-    shown.locator('.thumb[data-head="5/11"]').click()
-    expect(shown.locator(".heatmap-box")).to_have_attribute("data-shown", re.compile("/5/11$"))
+    shown.locator('.thumb[data-head="3/1"]').click()
+    expect(shown.locator(".heatmap-box")).to_have_attribute("data-shown", re.compile("/3/1$"))
     plain = settled_map(shown)
     shown.get_by_role("radio", name="Weight × gradient").check(force=True)
     expect(shown.locator(".legend-ticks")).to_contain_text("−1")
@@ -247,8 +245,8 @@ def test_weights_times_gradients(shown, artifacts):
     wanted = exact(shown, """
 out = pa.reference.attention(*arrays)
 grad = out / (out ** 2).sum(-1, keepdims=True)
-pa.reference.attention_weights(*arrays[:2], value=arrays[2], grad_out=grad)[0, 11].tolist()""")  # fmt: skip
-    row = int(shown.locator("canvas.heatmap").get_attribute("aria-label").split("Row ")[1].split(",")[0]) - 1
+pa.reference.attention_weights(*arrays[:2], value=arrays[2], grad_out=grad)[0, 1].tolist()""")  # fmt: skip
+    row = int(shown.locator("canvas.heatmap").get_attribute("aria-label").split("Row ")[1].split(",")[0])
     assert sum(wanted[row]) == pytest.approx(1)
     expect_weight(shown, wanted[row][0])
     wait_for_change(shown, HEATMAP, plain)

@@ -134,7 +134,7 @@ def test_queries_and_keys_are_chosen_and_computed(shown, artifacts):
     ("name", "data", "words"),
     [
         ("empty.npz", b"", "It is empty (0 bytes)"),
-        ("page.html", b"<!doctype html>", "File: expected .npz, .npy, .safetensors or .json"),
+        ("page.html", b"<!doctype html>", "Expected .npz, .npy, .safetensors or .json"),
         ("other.npz", npz(a=np.ones((3, 4))), "and the file has a float64 [3, 4]"),
         ("deep.json", b"[" * 1_000_000, "nested at most 32 levels deep, got 1,000,000"),
         ("wide.npz", npz(attentions=np.ones((3, 4))), "maps are square here"),

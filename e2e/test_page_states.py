@@ -53,7 +53,7 @@ def test_without_webgpu_the_numpy_reference_goes_on(without_webgpu, site_url, ar
     expect(banner).to_contain_text("Chrome")
     expect(page.locator(".masthead .chip")).to_contain_text("numpy reference")
     expect(page.locator("#overview header p")).to_contain_text("by the numpy reference")
-    expect(page.locator(".inspector .weight")).to_have_text(re.compile(r"0\.47"))
+    expect(page.locator(".inspector .weight")).to_have_text(re.compile(r"0\.62"))
     page.locator("#kernel").get_by_role("button", name="Run").click()
     expect(page.locator(".kernel-note")).to_contain_text("Medians")
     expect(page.locator(".timings tbody tr")).to_have_count(1)

@@ -162,6 +162,109 @@ def test_by_keyboard(writer):
     expect(panel(page).locator(".write-heads")).to_contain_text("All heads are on")
 
 
+def test_the_keyboard_keeps_its_place(writer):
+    page = writer
+    generate(page, 12)
+    step = panel(page).get_by_role("button", name="Step")
+    step.focus()
+    for count in (22, 23):
+        page.keyboard.press("Enter")
+        expect(tokens(page)).to_have_count(count)
+        expect(step).to_be_focused()
+    text = panel(page).get_by_role("listbox")
+    text.focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".write-chosen")).to_contain_text("token 0")
+    page.keyboard.press("Escape")
+    expect(page.locator(".write-note")).to_contain_text("Click a token")
+    expect(tokens(page).last).to_have_class(re.compile("looks"))
+    expect(page.locator(".write-token[aria-selected=true]")).to_have_count(0)
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".write-chosen")).to_contain_text("token 22")
+    other = page.locator(".alternative").nth(2)
+    other.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".alternative").nth(2)).to_have_attribute("aria-current", "true")
+    expect(other).to_be_focused()
+    size = panel(page).get_by_label("Cache size")
+    size.focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".write-figures").first).to_contain_text("of 64")
+    expect(size).to_be_focused()
+    compare = panel(page).get_by_role("button", name="Compare")
+    compare.focus()
+    page.keyboard.press("Enter")
+    expect(panel(page).locator(".kl-chart path.kl-line")).to_have_count(5)
+    expect(compare).to_be_focused()
+
+
+SPOKEN = """() => {
+    window.spoken = [];
+    const told = document.querySelector('#write > .sr-only[role=status]');
+    new MutationObserver(() => window.spoken.push(told.textContent)).observe(told, { childList: true });
+}"""
+
+
+def test_a_screen_reader_is_told_the_text_in_portions(writer):
+    page = writer
+    page.evaluate(SPOKEN)
+    generate(page, 100)
+    spoken = page.evaluate("() => window.spoken")
+    assert 1 <= len(spoken) < 10
+    text = "".join(tokens(page).all_inner_texts()[9:])
+    assert text.strip().startswith(spoken[0])
+    assert all(40 <= len(portion) <= 330 for portion in spoken)
+
+
+@pytest.mark.parametrize("width", [390, 2560])
+def test_the_chart_keeps_its_words_readable(writer, width):
+    page = writer
+    generate(page, 20)
+    panel(page).get_by_role("button", name="Compare").click()
+    expect(panel(page).locator(".kl-chart path.kl-line")).to_have_count(5)
+    expect(panel(page).get_by_role("button", name="Compare")).to_be_enabled()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function(
+        """() => {
+            const figure = document.querySelector('.kl-chart');
+            return Math.abs(figure.querySelector('svg').viewBox.baseVal.width - figure.clientWidth) < 1;
+        }"""
+    )
+    assert panel(page).locator(".kl-chart text").first.bounding_box()["height"] == pytest.approx(13, abs=3)
+    table = panel(page).locator(".write-compare .scroll-x")
+    assert table.evaluate("(region) => region.scrollWidth <= region.clientWidth")
+
+
+def test_with_forced_colours_the_heads_can_be_told_apart(writer):
+    page = writer
+    page.emulate_media(forced_colors="active")
+    cells = panel(page).locator(".head-cell")
+    cells.nth(3).click()
+    colours = [cells.nth(i).evaluate("(cell) => getComputedStyle(cell).backgroundColor") for i in (3, 4)]
+    page.mouse.move(0, 0)
+    assert colours[0] != colours[1]
+
+
+def test_on_paper_there_is_the_text_with_its_probabilities_and_no_control(writer, artifacts):
+    page = writer
+    generate(page, 60)
+    tokens(page).nth(20).click()
+    expect(page.locator(".write-chosen")).to_contain_text("token 20")
+    page.emulate_media(media="print", color_scheme="dark")
+    text = page.locator(".write-text")
+    assert text.evaluate("(text) => text.scrollHeight <= text.clientHeight + 1")
+    below = tokens(page).nth(20).evaluate("(token) => getComputedStyle(token, '::after').content")
+    assert re.fullmatch(r'"[<\d. ]+ %"', below)
+    surface = page.locator("#write").evaluate("(panel) => getComputedStyle(panel).backgroundColor")
+    assert surface == "rgb(255, 255, 255)"
+    buttons = page.locator("button:visible:not(.alternative):not(.thumb)")
+    assert buttons.all_inner_texts() == []
+    assert page.locator("select:visible, input:visible").count() == 0
+    for shown in ("#write .write-numbers", ".alternatives", "#overview .thumb", "#focus canvas"):
+        expect(page.locator(shown).first).to_be_visible()
+    page.pdf(path=artifacts / "page-write.pdf", format="A4")
+
+
 def test_the_cache_is_a_choice_and_is_compared_on_the_text(writer):
     page = writer
     generate(page, 60)

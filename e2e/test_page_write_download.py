@@ -1,4 +1,4 @@
-"""The Write panel's download: cancelled, broken, wrong or missing, with a tiny model in the place of the real one."""
+"""The Write panel's download, cancelled, broken, wrong or missing, with a tiny model in its place."""
 
 import hashlib
 import json
@@ -62,10 +62,8 @@ def allocated(page):
 def the_rest_goes_on(page, before):
     """Maps, console and device work, and nothing of the model is left."""
     assert allocated(page) <= before + 4096
-    assert page.evaluate("() => window.pyAttn.run('(await pa.tensor([1.0, 2.0]).numpy()).tolist()')") == [
-        1,
-        2,
-    ]
+    source = "(await pa.default_device().tensor([1.0, 2.0]).numpy()).tolist()"
+    assert page.evaluate("(source) => window.pyAttn.run(source)", source) == [1, 2]
     expect(page.locator(".banner")).to_be_hidden()
     title = page.locator("#focus h2")
     page.locator("#overview .thumb").nth(30).click()
@@ -154,7 +152,7 @@ def test_a_connection_that_breaks_in_the_middle_is_said(writer, halfway):
     [
         ({"body": CHANGED}, "what arrived is not the file that this page expects", "Reload the page"),
         ({"body": MODEL + b"x"}, "what arrived is not the file that this page expects", "Reload the page"),
-        ({"status": 404}, "this site does not have the model’s file where it should be (404)", "Reload the page"),
+        ({"status": 404}, "this site does not have the model’s file", "Reload the page"),
         ({"status": 503}, "the site’s server answered 503", "Wait a moment"),
         (None, "there is no connection to this site", "Check the connection"),
     ],

@@ -118,14 +118,24 @@ def _without_nan(colors: Pixels, at: Array) -> Pixels:
     return shown
 
 
-def legend(colormap: str, scale: str, *, signed: bool = False) -> dict[str, object]:
-    """The colours from 0 (or, ``signed``, from -1) to 1, and the positions of round numbers among them.
+def legend(colormap: str, scale: str, *, signed: bool = False, maximum: float = 1.0) -> dict[str, object]:
+    """The colours from 0 (or, ``signed``, from ``-maximum``) to ``maximum``, and numbers among them.
 
     Returns
     -------
     dict
-        ``rgba``: uint8 [256·4]; ``ticks``: list of {"value", "at"} for a maximum of 1.
+        ``rgba``: uint8 [256·4]; ``ticks``: list of {"value", "at"}, of which the first and the last are the
+        ends of the scale and the others are round.
+
+    Raises
+    ------
+    ValueError
+        For a maximum that is not a number above 0.
     """
+    if not 0 < maximum < float("inf"):
+        raise ValueError(f"maximum: expected a number > 0, got {maximum}")
+    if maximum != 1:
+        return _legend_to(colormap, scale, signed, maximum)
     if signed:
         middle = {"linear": 0.5, "sqrt": 0.25, "log": 0.01}[scale]
         signed_ticks = [
@@ -140,3 +150,35 @@ def legend(colormap: str, scale: str, *, signed: bool = False) -> dict[str, obje
     }
     ticks = [{"value": float(v), "at": float(position(v, scale))} for v in values[scale]]
     return {"rgba": table(colormap).reshape(-1), "ticks": ticks}
+
+
+def _legend_to(colormap: str, scale: str, signed: bool, maximum: float) -> dict[str, object]:
+    """:func:`legend` where the maximum is not 1."""
+    between = _round_ticks(scale, maximum)
+    if signed:
+        ticks = [
+            {"value": sign * value, "at": 0.5 + 0.5 * sign * at}
+            for sign, value, at in [(-1, maximum, 1.0), (1, 0.0, 0.0), (1, maximum, 1.0)]
+        ]
+        return {"rgba": signed_table(colormap)[::2].reshape(-1), "ticks": ticks}
+    first = maximum * 10**-DECADES if scale == "log" else 0.0
+    ends = [{"value": first, "at": 0.0}], [{"value": maximum, "at": 1.0}]
+    return {"rgba": table(colormap).reshape(-1), "ticks": [*ends[0], *between, *ends[1]]}
+
+
+def _round_ticks(scale: str, maximum: float) -> list[dict[str, float]]:
+    """Numbers of one digit (1, 2 or 5) inside a scale, far enough apart that their labels do not touch."""
+    top = int(np.floor(np.log10(maximum)))
+    values = [
+        float(f"{digit}e{ten}")
+        for ten in range(top, top - 6, -1)
+        for digit in ((1,) if scale == "log" else (5, 2, 1))
+    ]
+    chosen: list[dict[str, float]] = []
+    last = 1.0
+    for value in values:
+        at = float(position(value, scale, maximum)) if value < maximum else 1.0
+        if 0.18 <= at <= last - 0.18:
+            chosen.append({"value": value, "at": at})
+            last = at
+    return chosen[::-1]

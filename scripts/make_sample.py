@@ -1,6 +1,8 @@
-"""Writes web/public/sample/minilm.npz: one sentence's attention, shown before any weights are loaded.
+"""Writes web/public/sample/*.npz: the attention of the page's example sentences, shown without any weights.
 
-Run by hand, after `npm run build` or `npm test` fetched the weights, and commit what it writes:
+The first of them, minilm.npz, is what the page begins with. web/src/first/examples.json says which sentences
+there are, and what is to be seen in them. Run by hand, after `npm run build` or `npm test` fetched the
+weights, and commit what it writes:
 
     .venv/bin/python -m scripts.make_sample
 
@@ -9,6 +11,8 @@ the script says what that rounding does to the attention weights.
 """
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 
@@ -19,11 +23,10 @@ from py_attn.models.trace import Trace
 from py_attn.models.wordpiece import WordPiece
 from scripts.common import CACHE, ROOT, run_main, say
 
-# Layer 6, head 12 links "it" to "cat"; layer 3, head 10 links the two mice.
-SENTENCE = "The cat did not chase the mouse because it was tired, so the mouse got away."
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 LICENCE = "Apache-2.0"
-TARGET = ROOT / "web" / "public" / "sample" / "minilm.npz"
+EXAMPLES = ROOT / "web" / "src" / "first" / "examples.json"
+PUBLIC = ROOT / "web" / "public"
 
 
 def main() -> None:
@@ -31,23 +34,25 @@ def main() -> None:
     folder = CACHE / "assets" / "models" / "minilm"
     tokenizer = WordPiece((folder / "vocab.txt").read_text(encoding="utf-8"))
     config, weights = minilm_weights.read((folder / "model.safetensors").read_bytes(), tokenizer)
-    encoding = tokenizer.encode(SENTENCE, config.positions)
-    layers, embedding = minilm_reference.forward(config, weights, encoding.ids)
-    trace = Trace(SENTENCE, encoding.tokens, encoding.ids, encoding.truncated, layers, embedding)
-    data = save_sample(trace, MODEL, LICENCE)
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_bytes(data)
-    errors = [
-        np.abs(
-            reference.attention_weights(exact.query, exact.key)
-            - reference.attention_weights(kept.query, kept.key)
-        ).max()
-        for exact, kept in zip(layers, load_sample(data).layers, strict=True)
-    ]
-    say(
-        f"{TARGET.relative_to(ROOT)}: {len(encoding.ids)} tokens, {len(data):,} bytes;"
-        f" float16 changes an attention weight by at most {max(errors):.1e}."
-    )
+    examples = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    for name, text in {example["file"]: example["text"] for example in examples}.items():
+        encoding = tokenizer.encode(text, config.positions)
+        layers, embedding = minilm_reference.forward(config, weights, encoding.ids)
+        trace = Trace(text, encoding.tokens, encoding.ids, encoding.truncated, layers, embedding)
+        data = save_sample(trace, MODEL, LICENCE)
+        (PUBLIC / name).parent.mkdir(parents=True, exist_ok=True)
+        (PUBLIC / name).write_bytes(data)
+        errors = [
+            np.abs(
+                reference.attention_weights(exact.query, exact.key)
+                - reference.attention_weights(kept.query, kept.key)
+            ).max()
+            for exact, kept in zip(layers, load_sample(data).layers, strict=True)
+        ]
+        say(
+            f"{name}: {len(encoding.ids)} tokens, {len(data):,} bytes;"
+            f" float16 changes an attention weight by at most {max(errors):.1e}."
+        )
 
 
 if __name__ == "__main__":

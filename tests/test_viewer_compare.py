@@ -39,7 +39,8 @@ def try_all(viewer, **payload):
 
 
 def test_fewer_bits_take_less_and_change_more(viewer):
-    caches = try_all(viewer, position=15, head=2, capacity=20)
+    # A head whose weights are spread: where one key has nearly all weight, no cache changes much.
+    caches = try_all(viewer, position=15, head=3, capacity=20)
     for name in ("error", "relative", "change"):
         values = [cache[name] for cache in caches]
         assert values == sorted(values)

@@ -158,6 +158,28 @@ def test_what_a_language_model_has_written(viewer, monkeypatch):
     assert np.isnan(scores(answer, "next")).all()  # nobody sees a later token
 
 
+@pytest.mark.parametrize("special", ["show", "hide", "renormalise"])
+@pytest.mark.parametrize("words", [False, True])
+def test_words_and_texts_without_special_tokens(viewer, words, special):
+    call(viewer, "open_sample", data=SAMPLE.read_bytes())
+    call(viewer, "read_as", words=words, special=special)
+    answer = call(viewer, "heads")
+    assert answer["shown"][2][0] == {"name": "previous", "score": pytest.approx(1, abs=1e-3)}
+    assert np.isnan(scores(answer, "separator")).all() == (special != "show")
+
+
+def test_a_word_sees_what_any_of_its_pieces_sees(viewer):
+    n = 6
+    tokens = ["[CLS]", "un", "##like", "##ly", "cat", "[SEP]"]
+    weights = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
+    viewer.open(weights_source(weights, tokens=tokens, title="", batch=0))
+    call(viewer, "read_as", words=True, special="hide")
+    rows = viewer_findings.choose_rows(viewer.source, software=True)
+    assert rows.causal
+    assert rows.visible.tolist() == [[True, False], [True, True]]
+    assert call(viewer, "heads")["rows"]["previous"] == 1
+
+
 def test_on_a_gpu_rows_are_summed_there_in_parts(device, bridge, monkeypatch):
     viewer = Viewer()
     viewer.use(device)

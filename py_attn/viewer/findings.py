@@ -13,12 +13,13 @@ from py_attn.findings.tokens import identities, key_sets, kinds
 from py_attn.gpu.tensor import Tensor
 from py_attn.viewer.engines.engine import Engine, Style, Window
 from py_attn.viewer.engines.gpu import GPUEngine
+from py_attn.viewer.sources.derived import DerivedSource
 from py_attn.viewer.sources.given import GivenLayer
 from py_attn.viewer.sources.source import Array, Layer, Source
 from py_attn.viewer.viewer import Viewer
 
-#: Weights of all heads that are looked at: by numpy or a software adapter (about a second), and by a GPU.
-MAX_SLOW_WEIGHTS, MAX_WEIGHTS = 1 << 23, 1 << 28
+#: Weights of all heads that are looked at: by numpy or a software adapter (half a second), and by a GPU.
+MAX_SLOW_WEIGHTS, MAX_WEIGHTS = 1 << 21, 1 << 28
 #: Weights of one head that are looked at, and weights that lie in memory at once.
 MAX_HEAD_WEIGHTS, CHUNK = 1 << 21, 1 << 22
 #: So many rows are looked at in any case.
@@ -118,7 +119,15 @@ def _visible(source: Source, rows: Array) -> Array:
     """Which keys a query sees, by the source's masking and the visitor's mask_mod; [r, n] or [H, r, n].
 
     Of given weights nothing is known but the weights: where none of them is at a later key, they are causal.
+    A group of positions sees another one where any of its positions sees any of those.
     """
+    if isinstance(source, DerivedSource):
+        starts, stops = source.groups.starts, source.groups.stops
+        counts = (stops - starts)[rows]
+        positions = np.concatenate([np.arange(starts[row], stops[row]) for row in rows])
+        by_position = _any_in(_visible(source.base, positions), starts, stops)
+        ends = counts.cumsum()
+        return _any_in(by_position.swapaxes(-1, -2), ends - counts, ends).swapaxes(-1, -2)
     n = source.length
     later = np.arange(n) > rows[:, None]
     if isinstance(source.layers[0], GivenLayer):
@@ -133,6 +142,13 @@ def _visible(source: Source, rows: Array) -> Array:
         seen = [mods.on_arrays(head, rows)["mask_mod"](*at)[0, 0] for head in range(source.heads)]
         visible = visible & np.stack(seen)
     return visible[0] if len(visible) == 1 else visible
+
+
+def _any_in(values: Array, starts: Array, stops: Array) -> Array:
+    """Whether any value along the last axis is true in each range."""
+    before = np.concatenate([np.zeros((*values.shape[:-1], 1), np.int64), values.cumsum(-1)], axis=-1)
+    found: Array = before[..., stops] > before[..., starts]
+    return found
 
 
 def _tokens_on_gpu(engine: Engine, source: Source) -> tuple[Tensor, Tensor] | None:

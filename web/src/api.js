@@ -53,9 +53,10 @@ export function createApi(call) {
     row: (layer, head, query, show, over = 'head') => call('row', { layer, head, query, show, over }),
     /**
      * @param {string} colormap @param {string} scale @param {import('./types').Show} [show]
+     * @param {number} [maximum] what has the last colour
      * @returns {Promise<import('./types').Legend>}
      */
-    legend: (colormap, scale, show = 'weights') => call('legend', { colormap, scale, show }),
+    legend: (colormap, scale, show = 'weights', maximum = 1) => call('legend', { colormap, scale, show, maximum }),
     /** @param {import('./store.js').Reading} reading @returns {Promise<SourceInfo>} */
     readAs: ({ words, special }) => call('read_as', { words, special }),
     /** @param {number} layer @param {number} head @param {import('./types').Over} over @returns {Promise<import('./types').Margins>} */

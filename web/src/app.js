@@ -2,11 +2,14 @@
 
 import { startAddress } from './address.js';
 import { createApi } from './api.js';
-import { shortError } from './format.js';
+import { EXAMPLES, fileOf, mountExamples } from './first/examples.js';
+import { standIn } from './first/stand-in.js';
+import { describeFileError, shortError } from './format.js';
 import { keepAddress, readAddress } from './history.js';
 import { keepForks } from './kept-forks.js';
 import { layOut } from './layout.js';
 import { mount } from './mount.js';
+import { mountNavigation } from './navigation.js';
 import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
 import { mountDrop } from './panels/drop.js';
@@ -25,11 +28,11 @@ import { isDark, themedColormap, toggleTheme, watchTheme } from './theme.js';
  * @typedef {ReturnType<typeof layOut>} Layout
  */
 
-const SAMPLE = 'sample/minilm.npz';
+const [SAMPLE] = EXAMPLES;
 const REPEATED_LOSS_MS = 20_000;
 const HAD_MODEL = 'py-attn.model';
 /** Where the page begins: the head of the sample that finds whom “it” means. */
-const START = startAddress({ layer: 5, head: 11, query: 9, key: 2 });
+const START = startAddress({ layer: SAMPLE.layer, head: SAMPLE.head, query: SAMPLE.query, key: SAMPLE.key });
 /** What of the state the address keeps. */
 const KEPT = /** @type {(keyof import('./store.js').State)[]} */ ([
   'input', 'layer', 'head', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'compare', 'editText', 'forks',
@@ -61,6 +64,7 @@ class App {
   #banner;
   #adapter;
   #edit;
+  #first;
   #input;
   #page;
   /** @type {Promise<ReturnType<typeof import('./panels/write.js').mountWrite>> | null} loaded when it is first shown */
@@ -77,11 +81,12 @@ class App {
   constructor(element, page, runtime) {
     this.#runtime = runtime;
     this.#page = page;
-    const call = /** @type {import('./api.js').Call} */ ((...given) => runtime.call(...given));
+    this.#first = standIn((...given) => runtime.call(...given));
+    const { call } = this.#first;
     const { address, problems } = readAddress(START);
     const { mod, wgsl, ...look } = address;
     this.#store = createModel(call, { ...look, style: themed(address.style) });
-    if (address.input.kind !== 'sample') this.#wanted = focusOf(address);
+    this.#wanted = focusOf(address);
     this.#given = address;
     this.#problems = problems;
     const api = createApi(call);
@@ -104,11 +109,11 @@ class App {
     };
     this.#input = mountInput(page.input, this.#store, {
       openSample: async () => void (await this.#openSample()),
-      openText: async (text) => this.#open(await api.openText(text)),
+      openText: async (text) => void (await this.#openText(text)),
       openSynthetic: async (shape) => this.#open(await api.openSynthetic(shape)),
       loadModel: (onProgress) => this.#loadModel(onProgress),
       cancelModel: () => void runtime.cancelLoad(),
-      hasModel: () => this.#hasModel,
+      isAtHand: (text) => this.#hasModel || fileOf(text) !== undefined,
       showWrite: (shown) => void this.#showWrite(shown),
       ownData: {
         open: async (file, name, choices) => {
@@ -121,6 +126,7 @@ class App {
         save: api.saveSource,
       },
     });
+    mountExamples(page.examples, this.#store, (example) => this.#openExample(example));
     mountDrop((files) => void this.#input.openFiles(files));
     element.addEventListener('click', (event) => {
       if (event.target instanceof Element && event.target.closest('a[href="#write"]')) this.#input.show('write');
@@ -133,17 +139,26 @@ class App {
     this.#store.on(KEPT, () => this.#address.changed());
     this.#forks = keepForks(this.#store, () => this.#address.changed(), () => this.#tellProblems(['wgsl']));
     void this.#forks.follow(wgsl);
+    mountNavigation(page.nav);
     page.share.append(shareButton(() => this.#shared()));
     watchTheme(() => this.#recolor());
     page.theme.addEventListener('click', () => {
       toggleTheme();
       this.#recolor();
     });
+    this.#showFirstPicture();
+  }
+
+  /** The sample's maps as they came with the page, until Python computes them. */
+  #showFirstPicture() {
+    const { source } = this.#first;
+    this.#input.begin(source.title);
+    this.#store.set({ source, ...within(focusOf(this.#store.state), source) });
   }
 
   /** Python is ready, for the first time or again after a stop. @param {Info} info */
   async started(info) {
-    const first = !this.#store.state.source;
+    const first = !this.#first.isLive;
     await this.#begin(info);
     if (first) return this.#firstVisit();
     await this.#reopen();
@@ -161,7 +176,7 @@ class App {
   /** @param {Error} error */
   failed(error) {
     this.#adapter.set('failed');
-    this.boot.fail(shortError(error), () => location.reload());
+    this.boot.fail(describeFileError(error, 'A file of this page') || shortError(error), () => location.reload());
   }
 
   /** Asks for another device, and computes again what was shown. @param {string} reason */
@@ -195,7 +210,7 @@ class App {
       this.#banner.show('warn', 'No WebGPU here.', `${info.reason} Everything below is computed by the numpy reference instead.`, webgpuHelp());
     }
     this.python.setReady(true, info.webgpu ? '' : info.reason);
-    if (!this.#store.state.source) {
+    if (!this.#first.isLive) {
       this.boot.show({ stage: 'sample', loaded: 0, total: 0 });
       this.#input.ready(await this.#openSample());
     }
@@ -206,9 +221,9 @@ class App {
     void this.python.openEditor();
     void this.#edit.openEditor();
     this.#tellProblems(this.#problems);
-    if (this.#given.mod) this.#edit.follow(this.#given.mod);
+    if (this.#given.mod && !this.#edit.held) this.#edit.follow(this.#given.mod);
     // A sentence from the last visit is computed without a click, as the weights are in the browser's cache.
-    if (this.#input.pending && keptText(HAD_MODEL)) await this.#input.start();
+    if (this.#input.pending && (this.#input.isAtHand || keptText(HAD_MODEL))) await this.#input.start();
   }
 
   /** Shows again what was shown, on a new device or in a new Python. */
@@ -216,14 +231,19 @@ class App {
     const { source } = this.#store.state;
     if (source?.kind === 'text') await this.#loadModel(() => {});
     // The language model reads its text again when the visitor asks for it.
-    if (source?.kind === 'sample' || source?.kind === 'written') await this.#openSample();
+    if (source?.title === SAMPLE.text || source?.kind === 'written') await this.#openSample();
     else await this.#input.replay();
   }
 
   /** @param {import('./types').SourceInfo} source */
   #open(source) {
-    const arrived = source.kind !== 'sample' || this.#store.state.input.kind === 'sample';
-    openSource(this.#store, source, (arrived && this.#wanted) || {});
+    const { input, view } = this.#store.state;
+    const asked = input.kind === 'text' ? input.text : input.kind === 'sample' ? SAMPLE.text : '';
+    const arrived = source.kind !== 'sample' || source.title === asked;
+    // What was zoomed in the first picture stays so.
+    const same = this.#first.isLive ? {} : { view };
+    this.#first.end();
+    openSource(this.#store, source, (arrived && this.#wanted) || same);
     if (arrived) this.#wanted = null;
   }
 
@@ -284,9 +304,22 @@ class App {
     this.#banner.show('info', 'Parts of this address were not understood', `and are left out: ${names}.`);
   }
 
+  /** @param {string} text */
+  async #openText(text) {
+    const file = fileOf(text);
+    this.#open(file ? await this.#runtime.open('open_sample', file) : await createApi(this.#store.call).openText(text));
+  }
+
+  /** Shows the head and the cell at which an example's finding is seen. @param {import('./first/examples.js').Example} example */
+  #openExample({ text, layer, head, query, key }) {
+    const input = text === SAMPLE.text ? START.input : { kind: /** @type {const} */ ('text'), text };
+    const { style, openAs, compare, mod } = this.#current();
+    this.#follow({ ...START, input, layer, head, query, key, style: { ...style, show: 'weights' }, openAs, compare, mod }, []);
+  }
+
   /** Resolves with its title. @returns {Promise<string>} */
   async #openSample() {
-    const sample = await this.#runtime.open('open_sample', SAMPLE);
+    const sample = await this.#runtime.open('open_sample', SAMPLE.file);
     this.#open(sample);
     return sample.title;
   }

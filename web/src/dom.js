@@ -135,3 +135,8 @@ export function putPixels(canvas, rgba, width, height) {
   const pixels = new ImageData(new Uint8ClampedArray(rgba.buffer, rgba.byteOffset, 4 * width * height), width, height);
   context2d(canvas).putImageData(pixels, 0, 0);
 }
+
+/** Calls a function once what is drawn in the next frame is on screen. @param {() => void} then */
+export function afterPaint(then) {
+  requestAnimationFrame(() => requestAnimationFrame(then));
+}

@@ -79,3 +79,21 @@ export function shortError(error) {
   const lines = message.trimEnd().split('\n');
   return (lines.at(-1) ?? message).replace(/^([\w.]*\.)?(\w*Error|Exception): /u, '');
 }
+
+/** Why a file could not be had, as one says it. @param {unknown} error @param {string} file as a sentence begins with it, such as "The model file" */
+export function describeFailure(error, file) {
+  return describeFileError(error, file) || `${file} could not be loaded: ${shortError(error)}`;
+}
+
+/** The same for the errors of assets.js, whose details follow in brackets; '' for all others. @param {unknown} error @param {string} file */
+export function describeFileError(error, file) {
+  const message = shortError(error);
+  const status = /the server answered (\d+)/iu.exec(message)?.[1];
+  if (status === '404' || status === '410') return `${file} is missing (${status}).`;
+  if (status) return `${file} could not be sent by the server (${status}).`;
+  if (/no connection to/iu.test(message)) return `${file} could not be loaded: there is no connection to the server.`;
+  const broken = /the download (?:ended|broke off) after \d+ of \d+ bytes/iu.exec(message)?.[0];
+  if (broken) return `${file} did not arrive whole (${broken}).`;
+  if (/SHA-256|more than the expected/iu.test(message)) return `${file} is not the one that was expected (${message}).`;
+  return '';
+}

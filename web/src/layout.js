@@ -2,6 +2,11 @@
 
 import { fill, h, icon, ICONS } from './dom.js';
 import { card } from './mount.js';
+import { explained } from './term.js';
+import { tourButton } from './tour.js';
+
+const ABOUT =
+  'Type a sentence and see what every attention head of a real language model looks at. It runs on your GPU, and every number is checked.';
 
 /**
  * Fills an element with the page, and returns the elements that the panels fill.
@@ -19,6 +24,7 @@ export function layOut(element) {
   const banner = h('div', { class: 'banner' });
   const input = h('section', { class: 'input-panel', 'aria-label': 'Input' });
   const write = h('section', { class: 'card write', id: 'write', 'aria-label': 'Write', hidden: true });
+  const examples = h('div', { class: 'examples-zone' });
   const view = h('div');
   const panels = {
     edit: card('edit', 'Edit the score'),
@@ -32,30 +38,25 @@ export function layOut(element) {
     null,
     banner,
     h('div', { class: 'input-zone' }, input, boot),
+    examples,
     write,
     view,
     h('div', { class: 'single' }, panels.edit),
     h('div', { class: 'pair' }, panels.kernel, panels.decode),
     h('div', { class: 'single' }, panels.console),
   );
-  fill(element, h('div', { class: 'page' }, masthead(adapter, share, theme), hero(), main, foot()));
-  return { adapter, share, theme, boot, banner, input, write, view, ...panels };
+  const nav = h('nav', { 'aria-label': 'Sections' });
+  fill(element, h('div', { class: 'page' }, masthead(nav, adapter, share, theme), hero(), main, foot()));
+  return { nav, examples, adapter, share, theme, boot, banner, input, write, view, ...panels };
 }
 
-/** @param {HTMLElement} adapter @param {HTMLElement} share @param {HTMLElement} theme */
-function masthead(adapter, share, theme) {
-  const sections = ['Write', 'Overview', 'Focus', 'Edit', 'Kernel', 'Decode'];
+/** @param {HTMLElement} nav @param {HTMLElement} adapter @param {HTMLElement} share @param {HTMLElement} theme */
+function masthead(nav, adapter, share, theme) {
   return h(
     'header',
     { class: 'masthead' },
     h('a', { class: 'wordmark', href: '#app' }, mark(), 'py-attn'),
-    h(
-      'nav',
-      { 'aria-label': 'Sections' },
-      sections.map((name) => h('a', { href: `#${name.toLowerCase()}` }, name)),
-      h('a', { href: '#console' }, 'Python'),
-      h('a', { href: './bench.html' }, 'Bench'),
-    ),
+    nav,
     h('div', { class: 'end' }, adapter, share, theme),
   );
 }
@@ -64,12 +65,8 @@ function hero() {
   return h(
     'div',
     { class: 'hero' },
-    h('h1', null, 'Attention you can see, run and check'),
-    h(
-      'p',
-      null,
-      'A real transformer in this tab: Python plans the work, WGSL kernels do it on your GPU, and every result is compared with float64.',
-    ),
+    h('h1', null, 'See what a language model looks at'),
+    h('p', null, explained(ABOUT, 'attention', 'head'), tourButton()),
   );
 }
 

@@ -114,6 +114,10 @@ export interface MapWindow {
   columns: [number, number];
   exact: boolean;
   step: number;
+  /** the weight that has the last colour */
+  maximum?: number;
+  /** 1, or n where the maximum is the largest of every n-th row */
+  maximum_step?: number;
 }
 
 /** The map of the head in focus, of what it is compared with, and their difference where there is one. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { formatFigure, formatFlops, formatRate, formatShare } from '../src/bench/figures.js';
 import {
+  describeFailure,
   formatBytes,
   formatCount,
   formatError,
@@ -67,6 +68,18 @@ describe('figures of the page', () => {
     expect(shortError('ValueError: heads must be positive')).toBe('heads must be positive');
     expect(shortError('plain words')).toBe('plain words');
   });
+});
+
+describe('failures of downloads', () => {
+  it.each([
+    ['minilm: the server answered 404 Not Found for /m', 'The model file is missing (404).'],
+    ['minilm: the server answered 503 Busy for /m', 'The model file could not be sent by the server (503).'],
+    ['minilm: no connection to host (Failed to fetch)', 'The model file could not be loaded: there is no connection to the server.'],
+    ['minilm: the download ended after 5 of 90 bytes', 'The model file did not arrive whole (the download ended after 5 of 90 bytes).'],
+    ['minilm: the download broke off after 5 of 90 bytes (x)', 'The model file did not arrive whole (the download broke off after 5 of 90 bytes).'],
+    ["m: the file's SHA-256 is a, expected b", "The model file is not the one that was expected (m: the file's SHA-256 is a, expected b)."],
+    ['out of memory', 'The model file could not be loaded: out of memory'],
+  ])('says of %s: %s', (message, said) => expect(describeFailure(new Error(message), 'The model file')).toBe(said));
 });
 
 describe('figures of the bench', () => {

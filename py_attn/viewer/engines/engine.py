@@ -14,6 +14,8 @@ from py_attn.viewer.sources.source import Array, Layer, Masking
 
 #: An image pooled from more weights than this (4,096²) looks at four rows for each of its own.
 MAX_POOLED_WEIGHTS = 1 << 24
+#: The largest weight is taken from an image of this many rows and columns.
+_CELLS_OF_LARGEST = 64
 
 Show = Literal["weights", "gradient"]
 #: Whose map is shown: a head's; the mean over a layer's heads, or over all heads; or the attention rollout
@@ -30,7 +32,8 @@ class Style:
     output: a row's sum is 1, and a key whose value points against the output counts below zero. (Values
     matter beside weights: Kobayashi et al., arXiv 2004.10102.)
 
-    ``range`` is "unit" for colours that span 0 to 1, or "map" for 0 to the largest weight.
+    ``range`` is "unit" for colours that span 0 to 1, or "map" for 0 to the largest weight of the head's map
+    (:meth:`Engine.largest`).
     """
 
     show: Show = "weights"
@@ -105,17 +108,54 @@ class Engine(ABC):
         found: Array = left.astype(np.float64) @ right.astype(np.float64)
         return found
 
-    async def image(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
-        """The same as pixels [heads, height, width, 4]."""
+    async def image(
+        self, layer: Layer, masking: Masking, window: Window, style: Style, maxima: Array | None = None
+    ) -> Pixels:
+        """The same as pixels [heads, height, width, 4].
+
+        ``maxima`` [heads] are the weights that get the last colour, or for gradients the distances from 0
+        that get the first and the last; 1 by default.
+        """
+        if maxima is None:
+            maxima = np.ones(len(window.heads), np.float32)
         if style.show == "gradient":
             # Gradients have signs, and the kernels have no colours for negative numbers.
             values = await self.weights(layer, masking, window, style)
-            return paint_signed(values, style.colormap, style.scale)
-        return await self._painted(layer, masking, window, style)
+            return paint_signed(values / maxima[:, None, None], style.colormap, style.scale)
+        return await self._painted(layer, masking, window, style, maxima)
 
-    async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
+    async def _painted(
+        self, layer: Layer, masking: Masking, window: Window, style: Style, maxima: Array
+    ) -> Pixels:
         """The weights in colours; the GPU's engine overrides this and colours them on the GPU."""
-        return paint(await self.weights(layer, masking, window, style), style.colormap, style.scale)
+        values = await self.weights(layer, masking, window, style)
+        return paint(values / maxima[:, None, None], style.colormap, style.scale)
+
+    async def largest(
+        self, layer: Layer, masking: Masking, heads: list[int], length: int, show: Show = "weights"
+    ) -> Array:
+        """The largest weight (or distance from 0 of a gradient) of each head's map: float32 [heads].
+
+        Of a map of more than :data:`MAX_POOLED_WEIGHTS` weights it is the largest of the rows that
+        :func:`row_step` selects. A map of zeros has 1, so that its colours are those of zeros. The numbers
+        are kept with the layer until the masking is another.
+        """
+        slot = (self, "largest", show)
+        kept: tuple[Masking, dict[int, float]] | None = layer.kept.get(slot)
+        if kept is None or kept[0] is not masking:
+            kept = layer.kept[slot] = (masking, {})
+        known = kept[1]
+        missing = [head for head in heads if head not in known]
+        if missing:
+            cells = min(length, _CELLS_OF_LARGEST)
+            step = largest_step(length)
+            size = (cells, cells) if cells < length else None
+            window = Window(missing, slice(0, length, step), slice(0, length), size)
+            found = np.abs(await self.weights(layer, masking, window, Style(show)))
+            # fmax passes over the NaN of rows that see nothing.
+            most = np.fmax.reduce(found.reshape(len(missing), -1), axis=1, initial=0)
+            known |= {head: float(value) or 1.0 for head, value in zip(missing, most, strict=True)}
+        return np.array([known[head] for head in heads], np.float32)
 
 
 def in_chunks(window: Window, most: int = 1 << 22) -> Iterator[Window]:
@@ -140,3 +180,8 @@ def row_step(rows: slice, columns: slice, height: int) -> int:
     count = rows.stop - rows.start
     weights = count * (columns.stop - columns.start)
     return 1 if weights <= MAX_POOLED_WEIGHTS else max(1, count // (4 * height))
+
+
+def largest_step(length: int) -> int:
+    """1; or n, where :meth:`Engine.largest` computes only every n-th row."""
+    return row_step(slice(0, length), slice(0, length), min(length, _CELLS_OF_LARGEST))

@@ -93,8 +93,16 @@ class GPUEngine(Engine):
             more = {"value": uploaded.value, "grad_out": await self._gradient(uploaded)}
         return await self._read(uploaded, window, style, **more)
 
-    async def _painted(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Pixels:
-        colors = {"colormap": style.colormap, "color_scale": style.scale}
+    async def _painted(
+        self, layer: Layer, masking: Masking, window: Window, style: Style, maxima: Array
+    ) -> Pixels:
+        if maxima.min() != maxima.max():  # the kernel has one maximum for all heads
+            return await super()._painted(layer, masking, window, style, maxima)
+        colors: dict[str, Any] = {
+            "colormap": style.colormap,
+            "color_scale": style.scale,
+            "color_max": float(maxima[0]),
+        }
         uploaded, window = self._needed(layer, masking, window)
         words = await self._read(uploaded, window, style, **colors)
         return np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)

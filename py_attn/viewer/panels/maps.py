@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from py_attn import colormaps
-from py_attn.viewer.engines.engine import Over, Show, Style, Window, row_step
+from py_attn.viewer.engines.engine import Over, Show, Style, Window, largest_step, row_step
 from py_attn.viewer.methods import method
 from py_attn.viewer.viewer import Viewer
 
@@ -18,15 +18,19 @@ MAX_WEIGHTS = 1_000_000
 
 
 @method(start={"colormap": "rocket", "scale": "sqrt"}, notebook=True)
-async def legend(viewer: Viewer, colormap: str, scale: Any, show: Show = "weights") -> dict[str, object]:
+async def legend(
+    viewer: Viewer, colormap: str, scale: Any, show: Show = "weights", maximum: float = 1.0
+) -> dict[str, object]:
     """The legend of the colours; see :func:`py_attn.colormaps.legend`."""
     style = Style(show, colormap, scale)
-    return colormaps.legend(style.colormap, style.scale, signed=style.show == "gradient")
+    return colormaps.legend(style.colormap, style.scale, signed=style.show == "gradient", maximum=maximum)
 
 
 @method(start={"layer": 0}, after="window", notebook=True)
 async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
     """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4].
+
+    With the range "map" the colours of each head span 0 to its own largest weight.
 
     ``step`` is 1, or n where only every n-th row was computed.
     """
@@ -40,7 +44,13 @@ async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> 
         everything,
         (cells, cells) if cells < source.length else None,
     )
-    pixels = await viewer.engine.image(chosen, source.masking, window, Style(**style))
+    chosen_style = Style(**style)
+    maxima = None
+    if chosen_style.range == "map":
+        maxima = await viewer.engine.largest(
+            chosen, source.masking, window.heads, source.length, chosen_style.show
+        )
+    pixels = await viewer.engine.image(chosen, source.masking, window, chosen_style, maxima)
     return {"layer": layer, "heads": source.heads, "size": cells, "step": step, "rgba": pixels.reshape(-1)}
 
 
@@ -83,7 +93,8 @@ async def window(
     -------
     dict
         ``rgba`` uint8 [height·width·4], ``height``, ``width``, ``rows``, ``columns``; ``exact``: whether
-        every cell is one weight; ``step``: 1, or n where only every n-th row was computed.
+        every cell is one weight; ``step``: 1, or n where only every n-th row was computed; ``maximum``: the
+        weight that has the last colour; ``maximum_step``: 1, or n where it is the largest of every n-th row.
     """
     source, _ = viewer.layer(layer)
     engine, chosen, head = viewer.map(layer, head, over)
@@ -94,7 +105,12 @@ async def window(
     step = 1 if exact else row_step(r, c, cells[0])
     masking = source.masking if edited else replace(source.masking, mods=None)
     part = Window([head], slice(r.start, r.stop, step), c, None if exact else cells)
-    pixels = await engine.image(chosen, masking, part, Style(**style))
+    chosen_style = Style(**style)
+    maxima, maximum_step = None, 1
+    if chosen_style.range == "map":
+        maxima = await engine.largest(chosen, masking, [head], source.length, chosen_style.show)
+        maximum_step = largest_step(source.length)
+    pixels = await engine.image(chosen, masking, part, chosen_style, maxima)
     return {
         "rgba": pixels.reshape(-1),
         "height": cells[0],
@@ -103,6 +119,8 @@ async def window(
         "columns": [c.start, c.stop],
         "exact": exact,
         "step": step,
+        "maximum": 1.0 if maxima is None else float(maxima[0]),
+        "maximum_step": maximum_step,
     }
 
 

@@ -1,7 +1,7 @@
 /** Draws a map with its axes, with any pen that has the methods of a canvas' 2D context. */
 
 import { formatToken } from '../format.js';
-import { axisLabels, FONT, shorten } from './labels.js';
+import { axisLabels, labelFont, shorten } from './labels.js';
 import { drawMargins } from './margins.js';
 
 /**
@@ -127,25 +127,25 @@ function outline(context, { left, top, side, view, theme }, { row, column }, col
 function drawRowLabels(context, { left, top, side, view, tokens, theme, row, hover }) {
   context.textAlign = 'right';
   const labels = axisLabels({ first: view.y, span: view.span, count: tokens.length, side, chosen: hover?.row ?? row });
-  drawLabels(context, tokens, theme, labels, (at) => [left - 8, top + at, 0]);
+  drawLabels(context, tokens, theme, { labels, font: labelFont(side / view.span) }, (at) => [left - 8, top + at, 0]);
 }
 
 /** @param {Pen} context @param {Scene} scene */
 function drawColumnLabels(context, { left, top, side, view, tokens, theme, column, hover }) {
   context.textAlign = 'left';
   const labels = axisLabels({ first: view.x, span: view.span, count: tokens.length, side, chosen: hover?.column ?? column });
-  drawLabels(context, tokens, theme, labels, (at) => [left + at, top - 8, -Math.PI / 2]);
+  drawLabels(context, tokens, theme, { labels, font: labelFont(side / view.span) }, (at) => [left + at, top - 8, -Math.PI / 2]);
 }
 
 /**
  * @param {Pen} context @param {string[]} tokens @param {Theme} theme
- * @param {ReturnType<typeof axisLabels>} labels
+ * @param {{ labels: ReturnType<typeof axisLabels>, font: string }} axis
  * @param {(at: number) => [number, number, number]} place x, y and turn of a label at a distance along its axis
  */
-function drawLabels(context, tokens, theme, labels, place) {
+function drawLabels(context, tokens, theme, { labels, font }, place) {
   context.textBaseline = 'middle';
   for (const { index, at, chosen } of labels) {
-    context.font = chosen ? `600 ${FONT}` : FONT;
+    context.font = chosen ? `600 ${font}` : font;
     write(context, tokens[index], place(at), chosen ? theme.accent : theme.muted);
   }
 }

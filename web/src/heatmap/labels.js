@@ -5,6 +5,8 @@ import { formatToken } from '../format.js';
 /** @typedef {(text: string) => number} Measure the width of a text in CSS pixels */
 
 export const FONT = '12px ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace';
+const FONT_SIZE = 12; // CSS pixels, of FONT
+const SMALLEST = 9; // CSS pixels, of a font that makes room for every label
 export const MAX_LABEL = 104; // CSS pixels; longer tokens are shortened
 const MIN_LABEL = 24;
 const MARGIN = 10; // between the labels and the plot
@@ -18,6 +20,17 @@ export function labelRoom(tokens, measure) {
   return Math.ceil(Math.min(widest, MAX_LABEL)) + MARGIN;
 }
 
+/** The size of the labels in CSS pixels: smaller where that leaves every cell its label. @param {number} cell its side in CSS pixels */
+export function labelSize(cell) {
+  const fitting = Math.floor((2 * FONT_SIZE * cell) / LABEL_STEP) / 2;
+  return fitting >= SMALLEST ? Math.min(fitting, FONT_SIZE) : FONT_SIZE;
+}
+
+/** The font of the labels of cells of a side in CSS pixels. @param {number} cell */
+export function labelFont(cell) {
+  return FONT.replace(`${FONT_SIZE}px`, `${labelSize(cell)}px`);
+}
+
 /**
  * The labels of an axis: every n-th token where cells are small, without those that the chosen one would cover.
  * @param {{ first: number, span: number, count: number, side: number, chosen: number }} axis the first cell in view
@@ -28,12 +41,13 @@ export function labelRoom(tokens, measure) {
  */
 export function axisLabels({ first, span, count, side, chosen }) {
   const cell = side / span;
-  const step = roundStep(LABEL_STEP / cell);
+  const room = labelSize(cell) < FONT_SIZE ? cell : LABEL_STEP; // between two labels
+  const step = roundStep(room / cell);
   const centre = (/** @type {number} */ index) => (index + 0.5 - first) * cell;
   const labels = [];
   for (let index = Math.max(0, Math.ceil(first / step - 1e-6)) * step; index < Math.min(count, first + span); index += step) {
     const at = centre(index);
-    const covered = Math.abs(index - chosen) * cell < LABEL_STEP;
+    const covered = Math.abs(index - chosen) * cell < room - 1e-6;
     if (!covered && at > 0 && at < side) labels.push({ index, at, chosen: false });
   }
   const at = centre(chosen);

@@ -25,7 +25,11 @@ const INVITATION = 'Choose what the head in focus is compared with: both maps th
 
 /** @param {Actions} actions */
 export function buildCompare(actions) {
-  const stop = h('button', { class: 'button compact', type: 'button', hidden: true, onclick: actions.stop }, 'Close');
+  const close = () => {
+    actions.stop();
+    kinds.querySelector('input')?.focus(); // the button that had the focus is hidden now
+  };
+  const stop = h('button', { class: 'button compact', type: 'button', hidden: true, onclick: close }, 'Close');
   const kinds = segmented('What the head in focus is compared with', KINDS, '', (kind) => actions.begin(/** @type {any} */ (kind)));
   const fields = h('div', { class: 'compare-fields row-form' });
   const note = h('p', { class: 'compare-note muted small', role: 'status' }, INVITATION);
@@ -37,7 +41,9 @@ export function buildCompare(actions) {
     note,
     body,
   ];
-  let drawn = '';
+  /** @type {Fields | null} */
+  let made = null;
+  let madeFor = '';
   return {
     parts,
     fields,
@@ -54,10 +60,13 @@ export function buildCompare(actions) {
         const label = /** @type {HTMLElement} */ (input.parentElement);
         label.hidden = input.value !== compare?.with && !isPossible(input.value, source, canEdit);
       }
-      // What is being typed stays as it is while the same thing is compared.
-      const now = JSON.stringify([compare, source?.layers, source?.heads]);
-      if (now !== drawn) fill(fields, ...fieldsFor(compare, source, actions));
-      drawn = now;
+      const wanted = [compare?.with, source?.layers, source?.heads].join();
+      if (!made || wanted !== madeFor) {
+        made = fieldsFor(compare?.with, source, actions);
+        fill(fields, ...made.parts);
+      }
+      madeFor = wanted;
+      if (compare) made.follow(compare);
     },
   };
 }
@@ -70,62 +79,68 @@ function isPossible(kind, source, canEdit) {
   return kind !== 'text' || !source || source.kind === 'sample' || source.kind === 'text';
 }
 
-/** @param {Compare | null} compare @param {import('../types').SourceInfo | null} source @param {Actions} actions */
-function fieldsFor(compare, source, actions) {
-  switch (compare?.with) {
-    case 'head':
-      return headFields(compare, source, actions);
-    case 'cache': {
-      const dtype = select('Cache that B is read from', CACHES, compare.dtype, (to) => actions.compareWith({ with: 'cache', dtype: to }));
-      dtype.className = 'input compact';
-      return [dtype];
-    }
-    case 'text':
-      return [textForm(compare.text, actions)];
-    case 'unedited':
-      return [h('p', { class: 'muted small' }, 'A has the functions that you write under “Edit the score”, B does not.')];
-    default:
-      return [];
-  }
+/**
+ * The fields for a kind of comparison. They follow what is compared without being made anew, so that they keep the
+ * keyboard's focus.
+ * @typedef {{ parts: HTMLElement[], follow: (compare: Compare) => void }} Fields
+ * @param {Compare['with'] | undefined} kind @param {import('../types').SourceInfo | null} source @param {Actions} actions
+ * @returns {Fields}
+ */
+function fieldsFor(kind, source, actions) {
+  if (kind === 'head') return headFields(source, actions);
+  if (kind === 'cache') return cacheField(actions);
+  if (kind === 'text') return textField(actions);
+  const about = kind ? 'A has the functions that you write under “Edit the score”, B does not.' : '';
+  return { parts: [h('p', { class: 'muted small' }, about)], follow: () => {} };
 }
 
-/** @param {Compare & { with: 'head' }} compare @param {import('../types').SourceInfo | null} source @param {Actions} actions */
-function headFields(compare, source, { compareWith, takeFocus }) {
-  /** @param {'layer' | 'head'} name @param {string} label @param {number} count */
-  const number = (name, label, count) => {
-    const input = h('input', {
-      type: 'number',
-      min: 0,
-      max: count - 1,
-      step: 1,
-      required: true,
-      value: compare[name],
-      onchange: () => input.reportValidity() && compareWith({ ...compare, [name]: input.valueAsNumber }),
-    });
-    return field(label, input);
+/** @param {import('../types').SourceInfo | null} source @param {Actions} actions @returns {Fields} */
+function headFields(source, { compareWith, takeFocus }) {
+  const number = (/** @type {number} */ count) =>
+    h('input', { type: 'number', min: 0, max: count - 1, step: 1, required: true, onchange: () => changed() });
+  const layer = number(source?.layers ?? 1);
+  const head = number(source?.heads ?? 1);
+  const changed = () => {
+    if (!layer.reportValidity() || !head.reportValidity()) return;
+    compareWith({ with: 'head', layer: layer.valueAsNumber, head: head.valueAsNumber });
   };
-  return [
-    number('layer', 'Layer of B', source?.layers ?? 1),
-    number('head', 'Head of B', source?.heads ?? 1),
-    h('button', { class: 'button', type: 'button', onclick: takeFocus }, 'Take the head in focus as B'),
-  ];
+  const take = h('button', { class: 'button', type: 'button', onclick: takeFocus }, 'Take the head in focus as B');
+  return {
+    parts: [field('Layer of B', layer), field('Head of B', head), take],
+    follow(compare) {
+      if (compare.with === 'head') [layer.value, head.value] = [String(compare.layer), String(compare.head)];
+    },
+  };
 }
 
-/** @param {string} text @param {Actions} actions */
-function textForm(text, { compareWith }) {
-  const input = h('input', { class: 'input', type: 'text', value: text, maxLength: 4000, required: true, 'aria-label': 'The text of B' });
-  return h(
-    'form',
-    {
-      class: 'compare-text',
-      onsubmit: (/** @type {Event} */ event) => {
-        event.preventDefault();
-        compareWith({ with: 'text', text: input.value });
-      },
+/** @param {Actions} actions @returns {Fields} */
+function cacheField({ compareWith }) {
+  const dtype = select('Cache that B is read from', CACHES, CACHES[0][0], (to) => compareWith({ with: 'cache', dtype: to }));
+  dtype.className = 'input compact';
+  return {
+    parts: [dtype],
+    follow(compare) {
+      if (compare.with === 'cache') dtype.value = compare.dtype;
     },
-    input,
-    h('button', { class: 'button', type: 'submit' }, 'Show'),
-  );
+  };
+}
+
+/** @param {Actions} actions @returns {Fields} */
+function textField({ compareWith }) {
+  const input = h('input', { class: 'input', type: 'text', maxLength: 4000, required: true, 'aria-label': 'The text of B' });
+  const send = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    compareWith({ with: 'text', text: input.value });
+  };
+  let followed = '';
+  return {
+    parts: [h('form', { class: 'compare-text', onsubmit: send }, input, h('button', { class: 'button', type: 'submit' }, 'Show'))],
+    follow(compare) {
+      // What is being typed stays as it is while the same text is compared.
+      if (compare.with !== 'text' || compare.text === followed) return;
+      followed = input.value = compare.text;
+    },
+  };
 }
 
 /** Three maps with their names and legends, and the figures below. */

@@ -2,6 +2,7 @@
 
 import { fill, h, ICONS } from '../dom.js';
 import { formatBytes, formatError, formatToken, formatWeight, withMinus } from '../format.js';
+import { explained } from '../term.js';
 import { field, heading, iconButton, select, tableCaption, tableHead, tokenMark } from './elements.js';
 import { capacityChoices, isCrowded, slotsOf } from './slots.js';
 
@@ -38,9 +39,10 @@ export function buildDecode(actions) {
   const result = h('div', { class: 'decode-result' }, table);
   const combine = h('p', { class: 'combine' }, ' ');
   const form = h('div', { class: 'row-form' }, field('Capacity', capacity), field('Splits', splits), field('Speed', speed));
-  const about = 'One causal query at a time over a growing KVCache, as a language model does for every new token.';
+  const about = 'One causal query at a time over a growing KV cache, as a language model does for every new token.';
   const differs = h('p', { class: 'muted small decode-differs', hidden: true }, DIFFERS);
-  const parts = [h('header', null, heading('Decode', about), form), differs, controls, now, slots, result, combine];
+  const head = h('header', null, heading('Decode', ...explained(about, 'causal', 'query', 'KV cache', 'token')), form);
+  const parts = [head, differs, controls, now, slots, result, combine];
   return { parts, capacity, splits, speed, play, slider, now, slots, body, result, combine, differs };
 }
 

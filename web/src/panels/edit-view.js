@@ -3,6 +3,9 @@
 import { fill, h } from '../dom.js';
 import { editorHint } from './elements.js';
 import { PRESETS } from '../editor/presets.js';
+import { explained } from '../term.js';
+
+const ABOUT = 'A Python function of one score, traced into every kernel. The maps of this page follow while you type.';
 
 /**
  * @param {HTMLElement} element
@@ -29,7 +32,7 @@ export function buildEdit(element, actions) {
         'div',
         null,
         h('h2', null, 'Edit the score'),
-        h('p', null, 'A Python function of one score, traced into every kernel. The maps of this page follow while you type.'),
+        h('p', null, explained(ABOUT, 'score', 'kernel')),
       ),
       h('div', { class: 'examples', role: 'group', 'aria-label': 'Presets' }, presets),
     ),

@@ -89,6 +89,10 @@ export function mountEdit(element, api, store, stop) {
   });
   return {
     openEditor: () => openEditor(edit),
+    /** Whether a text waits to be applied by hand. */
+    get held() {
+      return edit.held;
+    },
     /** Goes where an address leads. @param {string} text '' for no change of the scores */
     follow: (text) => follow(edit, text),
   };

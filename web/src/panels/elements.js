@@ -12,6 +12,11 @@ export function iconButton(label, path, onClick) {
   );
 }
 
+/** In a message that something has failed. @param {() => void} onClick */
+export function retryButton(onClick) {
+  return h('button', { class: 'button compact', type: 'button', onclick: onClick }, 'Retry');
+}
+
 /** A token as text of any script, with its position as a tooltip. @param {string} token @param {number} index */
 export function tokenMark(token, index) {
   return h('bdi', { class: 'token', dir: 'auto', title: `position ${index}` }, formatToken(token));

@@ -3,6 +3,8 @@
 import { h, ICONS, segmented } from '../dom.js';
 import { FORMATS } from '../heatmap/export.js';
 import { menu } from '../menu.js';
+import { isTouch } from '../pointer.js';
+import { explained } from '../term.js';
 import { iconButton, select } from './elements.js';
 import { MEANING } from './wording.js';
 
@@ -42,6 +44,10 @@ const POOLS = [
   { value: 'max', label: 'max', title: 'the largest of the weights that share a pixel' },
   { value: 'mean', label: 'mean', title: 'the mean of the weights that share a pixel' },
 ];
+const RANGES = [
+  { value: 'unit', label: '0–1', title: 'the colours span 0 to 1, alike for every head' },
+  { value: 'map', label: 'map', title: 'the colours span 0 to the largest weight of the map; in the overview, of each head’s own map' },
+];
 const COLORMAPS = ['rocket', 'magma', 'viridis'];
 
 /** @param {Style} style chosen at first @param {Actions} actions */
@@ -52,8 +58,9 @@ export function buildFocus(style, actions) {
   const inspector = h('p', { class: 'inspector' }, ' ');
   const pins = h('div');
   const meaning = h('p', { class: 'muted small' }, MEANING.weights);
+  const marks = h('p', { class: 'muted small marks' }, ' ');
   const sampling = h('p', { class: 'muted small', hidden: true });
-  const { over, what, scale, pooling, colors } = choices(style, actions);
+  const { over, what, scale, range, pooling, colors } = choices(style, actions);
   const tokens = h('div', { class: 'focus-tokens' });
   const figures = h('div');
   const { legend, strip, ticks } = legendFigure();
@@ -66,11 +73,12 @@ export function buildFocus(style, actions) {
     figures,
     pins,
     box,
-    h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, scale, pooling, colors)),
+    h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, range, scale, pooling, colors)),
     sampling,
+    marks,
     usage(),
   ];
-  return { parts, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, pooling, colors, sampling };
+  return { parts, marks, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */
@@ -96,10 +104,12 @@ function choices(style, { setStyle, setColormap, setOver }) {
   over.classList.add('focus-over');
   const what = segmented('What the map shows', SHOWS, style.show ?? 'weights', set('show'));
   const scale = segmented('Colour scale', SCALES, style.scale, set('scale'));
+  const range = segmented('Range of the colours', RANGES, style.range ?? 'unit', set('range'));
+  range.prepend(h('span', { class: 'segmented-name', 'aria-hidden': 'true' }, 'Range'));
   const pooling = segmented('How weights that share a pixel are combined', POOLS, style.pool, set('pool'));
   const colors = select('Colour map', COLORMAPS.map((name) => [name, name]), style.colormap.replace(/_r$/u, ''), setColormap);
   colors.className = 'input compact';
-  return { over, what, scale, pooling, colors };
+  return { over, what, scale, range, pooling, colors };
 }
 
 function legendFigure() {
@@ -112,7 +122,12 @@ function usage() {
   return h(
     'p',
     { class: 'muted small' },
-    'Rows are queries, columns are keys. Arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is clicked, ',
+    explained(
+      isTouch()
+        ? 'Rows are queries, columns are keys. Tap a cell to pin it; two fingers zoom. With a keyboard, arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is tapped, '
+        : 'Rows are queries, columns are keys. Arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is clicked, ',
+      'key',
+    ),
     h('kbd', null, '+'),
     ' ',
     h('kbd', null, '−'),

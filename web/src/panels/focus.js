@@ -1,19 +1,20 @@
 /** One map, large: zoomed and panned, with the exact weight of the chosen cell, or of the one under the pointer. */
 
-import { choose, fill, h, putPixels } from '../dom.js';
+import { afterPaint, choose, fill, h, putPixels } from '../dom.js';
 import { formatTick, formatToken, formatWeight, shortError } from '../format.js';
 import { download, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
 import { showOf } from '../reading.js';
 import { createRows } from '../rows.js';
+import { explained, term } from '../term.js';
 import { pin } from '../store.js';
 import { tokenMark } from './elements.js';
 import { mountMargins } from './focus-margins.js';
 import { mountReading } from './focus-reading.js';
 import { buildFocus } from './focus-view.js';
 import { mountPins } from './pins.js';
-import { describeMeaning, describeRows, nameMap } from './wording.js';
+import { describeMeaning, describeRows, isBuilt, nameMap } from './wording.js';
 
 /**
  * @typedef {import('../heatmap/export.js').Format} Format
@@ -25,11 +26,14 @@ import { describeMeaning, describeRows, nameMap } from './wording.js';
  * @property {ReturnType<typeof createRows>} rows
  * @property {ReturnType<typeof buildFocus>} view
  * @property {ReturnType<typeof mountHeatmap>} map
- * @property {string} kind of the source that is shown
+ * @property {string} kind of the source that is shown; "built" for what came with the page
+ * @property {string} cell what the inspector shows
+ * @property {number} maximum the weight that has the last colour of the map on screen
  * @property {() => void} request asks for what is on screen of the map
  * @property {() => void} inspect shows the weight of the cell under the pointer, or of the chosen one
  */
 
+const MARKED = 1000; // tokens that are looked through
 /** @type {Record<import('../types').Over, (layer: number, head: number) => string>} */
 const FILE_NAMES = {
   head: (layer, head) => `layer${layer}-head${head}`,
@@ -82,6 +86,8 @@ export function mountFocus(element, api, store) {
     view,
     map,
     kind: '',
+    maximum: 1,
+    cell: '',
     request: () => store.state.source && load(store.state),
     inspect: () => inspect(panel),
   };
@@ -100,17 +106,19 @@ function setStyle(store, patch) {
 /** @param {Panel} panel */
 function listen(panel) {
   const { store, view, map } = panel;
-  store.on(['sourceNumber'], ({ source, query, key, view: zoomed }) => {
+  store.on(['sourceNumber', 'source'], ({ source, query, key, view: zoomed }) => {
     if (!source) return;
-    // A text that has grown keeps its picture until the next one is there.
-    if (source.kind === 'written' && panel.kind === 'written') map.growTokens(source.tokens);
+    // A text that has grown keeps its picture until the next one is there, and so does what came with the page.
+    const goesOn = source.kind === 'written' && panel.kind === 'written';
+    if (goesOn || (panel.kind === 'built' && source.kind === 'sample')) map.growTokens(source.tokens);
     else map.setTokens(source.tokens);
-    panel.kind = source.kind;
+    panel.kind = isBuilt(source) ? 'built' : source.kind;
     map.setChosen(query, key);
     map.show(zoomed);
+    fill(view.marks, ...marksIn(source.tokens));
     drawLegend(panel);
   });
-  store.on(['sourceNumber', 'edit', 'layer', 'head', 'over'], ({ source, layer, head, over }) => {
+  store.on(['sourceNumber', 'source', 'edit', 'layer', 'head', 'over'], ({ source, layer, head, over }) => {
     view.title.textContent = nameMap(over, layer, head);
     choose(view.over, over);
     // Weights that were given have no gradients, and neither has a rollout.
@@ -121,6 +129,7 @@ function listen(panel) {
   });
   store.on(['style'], ({ style }) => {
     choose(view.scale, style.scale);
+    choose(view.range, style.range ?? 'unit');
     choose(view.pooling, style.pool);
     view.colors.value = style.colormap.replace(/_r$/u, '');
     choose(view.what, style.show ?? 'weights');
@@ -140,17 +149,28 @@ function listen(panel) {
   store.on(['view'], ({ view: zoomed }) => map.show(zoomed));
 }
 
+/** What the tokens are that nobody typed. @param {string[]} tokens */
+function marksIn(tokens) {
+  const has = (/** @type {(token: string) => boolean} */ test) => tokens.slice(0, MARKED).some(test);
+  const marks = [
+    ...(['[CLS]', '[SEP]'].filter((mark) => has((token) => token === mark))),
+    ...(has((token) => token.startsWith('##')) ? ['##'] : []),
+  ].map((mark) => [' ', term(/** @type {import('../term.js').Term} */ (mark))]);
+  return marks.length ? ['In this text:', ...marks.flat()] : [' '];
+}
+
 /** @param {Panel} panel */
 function describe({ view, store }) {
   const { source, layer, over } = store.state;
   const show = showOf(store.state);
-  view.subtitle.textContent = source ? describeRows(source, show, over) : ' ';
+  fill(view.subtitle, ...explained(source ? describeRows(source, show, over) : ' ', 'query', 'softmax', 'key', 'LSE'));
   if (source) view.meaning.textContent = [describeMeaning(source, show, over, layer), source.readingNote].filter(Boolean).join(' ');
 }
 
 /** @param {Panel} panel @param {State} state */
-async function loadWindow({ api, store, view, map }, state) {
-  const { sourceNumber, layer, head, over } = state;
+async function loadWindow(panel, state) {
+  const { api, store, view, map } = panel;
+  const { source, sourceNumber, layer, head, over } = state;
   const style = { ...state.style, show: showOf(state) };
   const { rows, columns, pixels, width } = map.visible();
   if (!width) return;
@@ -166,19 +186,39 @@ async function loadWindow({ api, store, view, map }, state) {
   // No weights share a pixel where every cell is one weight.
   for (const input of view.pooling.querySelectorAll('input')) input.disabled = answer.exact;
   view.pooling.classList.toggle('inactive', answer.exact);
-  view.sampling.hidden = answer.step === 1;
-  view.sampling.textContent = `At this zoom level one of every ${answer.step} rows is computed; zoom in to see all of them.`;
+  describeSampling(view, answer);
+  if (panel.maximum !== (answer.maximum ?? 1)) {
+    panel.maximum = answer.maximum ?? 1;
+    drawLegend(panel);
+  }
+  if (isBuilt(source)) return void afterPaint(() => performance.mark('py-attn:first-picture'));
   if (!box.dataset.shown) performance.mark('py-attn:first-map');
   box.dataset.shown = [sourceNumber, layer, head, ...(over === 'head' ? [] : [over])].join('/');
 }
 
+/** What is said where not every row is computed. @param {Panel['view']} view @param {import('../types').MapWindow} answer */
+function describeSampling({ sampling }, { step, maximum_step: of = 1 }) {
+  const said = [];
+  if (step > 1) said.push(`At this zoom level one of every ${step} rows is computed; zoom in to see all of them.`);
+  if (of > 1) said.push(`The end of the colours is the largest weight of one of every ${of} rows.`);
+  sampling.hidden = !said.length;
+  sampling.textContent = said.join(' ');
+}
+
 /** @param {Panel} panel */
-function inspect({ rows, store, view, map, inspect: again }) {
-  const { source, hover } = store.state;
+function inspect(panel) {
+  const { rows, store, view, map, inspect: again } = panel;
+  const { source, sourceNumber, layer, head, hover, edit, style } = store.state;
   if (!source) return;
   describeChosen(rows, store, map.canvas);
   const { query, key } = hover ?? store.state;
   const known = rows.peek(query);
+  const cell = [layer, head, query, key, edit, style.show].join('/');
+  // The weight that came with the page stays until Python says the same.
+  const stays = !known && sourceNumber === 1 && cell === panel.cell;
+  panel.cell = cell;
+  if (!known) (hover ? rows.askHover : rows.ask)(again);
+  if (stays) return;
   fill(
     view.inspector,
     tokenMark(source.tokens[query], query),
@@ -186,7 +226,6 @@ function inspect({ rows, store, view, map, inspect: again }) {
     tokenMark(source.tokens[key], key),
     h('output', { class: 'weight' }, known ? formatWeight(known.weights[key]) : '…'),
   );
-  if (!known) (hover ? rows.askHover : rows.ask)(again);
 }
 
 /** For screen readers. @param {Panel['rows']} rows @param {import('../store.js').Store} store @param {HTMLCanvasElement} canvas */
@@ -233,11 +272,13 @@ function drawLegend(panel) {
 }
 
 /** @param {Panel} panel */
-async function askLegend({ api, store, view }) {
-  const { colormap, scale } = store.state.style;
+async function askLegend({ api, store, view, maximum }) {
+  const { colormap, scale, range } = store.state.style;
   const show = showOf(store.state);
-  const { rgba, ticks } = await api.legend(colormap, scale, show);
-  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? 'share from -1 to 1' : 'weight from 0 to 1'}`);
+  const most = range === 'map' ? maximum : 1;
+  const { rgba, ticks } = await api.legend(colormap, scale, show, most);
+  const end = formatTick(most, false);
+  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? `share from -${end} to ${end}` : `weight from 0 to ${end}`}`);
   putPixels(view.strip, rgba, 256, 1);
   fill(
     view.ticks,

@@ -1,7 +1,8 @@
 /** What to look at: a sentence, a text that a language model writes, synthetic input, or the visitor's own data. */
 
 import { choose, fill, h, segmented } from '../dom.js';
-import { formatBytes, shortError } from '../format.js';
+import { describeFailure, formatBytes, shortError } from '../format.js';
+import { retryButton } from './elements.js';
 import { buildLoading } from './loading.js';
 import { mountSynthetic } from './synthetic.js';
 
@@ -12,7 +13,7 @@ import { mountSynthetic } from './synthetic.js';
  * @property {() => Promise<void>} openSample
  * @property {(onProgress: (stage: string, loaded: number, total: number) => void) => Promise<boolean>} loadModel
  * @property {() => void} cancelModel
- * @property {() => boolean} hasModel
+ * @property {(text: string) => boolean} isAtHand whether a text can be shown without loading a model
  * @property {(shown: boolean) => void} showWrite shows or hides the panel of the language model
  * @property {import('./own-data.js').Actions} ownData
  *
@@ -27,6 +28,7 @@ import { mountSynthetic } from './synthetic.js';
  * @property {string} said to the visitor, '' for nothing
  * @property {Promise<ReturnType<typeof import('./own-data.js').mountOwnData>> | null} own loaded when it is first shown
  * @property {boolean} busy
+ * @property {'' | 'waiting' | 'ready'} python whether Python is there, or what is in the field waits for it
  * @property {ReturnType<typeof setTimeout> | undefined} timer until what was typed is run
  */
 
@@ -61,22 +63,32 @@ export function mountInput(element, store, actions) {
     said: '',
     own: null,
     busy: false,
+    python: '',
     timer: undefined,
   };
   listen(panel);
 
   return {
-    /** The page is ready and shows the sample. @param {string} text */
+    /** The page shows the sample, and Python is still to come. @param {string} text */
+    begin: (text) => begin(panel, text),
+    /** Python is ready and shows the sample. @param {string} text */
     ready: (text) => ready(panel, text),
     /** Whether the text is not the sample, so that it comes from an earlier visit or a link. */
     get pending() {
       return view.area.value !== panel.sample;
     },
+    /** Whether the text can be shown without loading a model. */
+    get isAtHand() {
+      return actions.isAtHand(view.area.value);
+    },
     /** Goes where an address leads. @param {import('../address.js').Input} input */
     follow: (input) => follow(panel, input),
     /** Shows again what the visitor has put in, after a new device or a new Python. */
     replay: async () => replay(panel),
-    start: () => start(panel),
+    /** Runs what is in the field, unless that is under way. */
+    start: async () => {
+      if (!panel.busy && !view.submit.disabled) await start(panel);
+    },
     /** @param {string} mode */
     show: (mode) => show(panel, mode),
     /** Shows files that were dropped on the page. @param {File[]} files */
@@ -104,9 +116,8 @@ function buildView(onMode, onCancel) {
     'aria-label': 'Sentence',
     placeholder: 'Type a sentence',
     maxLength: 100_000,
-    disabled: true,
   });
-  const submit = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Show attention');
+  const submit = h('button', { class: 'button primary', type: 'submit' }, 'Show attention');
   const form = h('form', { class: 'sentence-form' }, area, submit);
   const sentence = h('div', { class: 'sentence-box' }, form);
   const synthetic = h('div', { hidden: true });
@@ -136,17 +147,26 @@ function listen(panel) {
 }
 
 /** @param {Panel} panel @param {string} text */
-function ready(panel, text) {
-  const { area, submit } = panel.view;
-  panel.sample = text;
-  area.disabled = false;
-  submit.disabled = false;
-  panel.shown = text;
+function begin(panel, text) {
   const { input } = panel.store.state;
-  area.value = input.kind === 'text' ? input.text : text;
+  panel.sample = text;
+  panel.shown = text;
+  panel.view.area.value = input.kind === 'text' ? input.text : text;
   grow(panel);
   label(panel);
-  if (input.kind === 'synthetic' || input.kind === 'write' || input.kind === 'file') follow(panel, input);
+}
+
+/** @param {Panel} panel @param {string} text */
+function ready(panel, text) {
+  const waited = panel.python === 'waiting';
+  panel.python = 'ready';
+  if (text !== panel.sample) begin(panel, text);
+  label(panel);
+  const { input } = panel.store.state;
+  const asked = input.kind === 'synthetic' || input.kind === 'write' || input.kind === 'file';
+  // What was chosen before Python was there waits for it already.
+  if (asked && !panel.view.sentence.hidden) follow(panel, input);
+  else if (waited && !panel.view.sentence.hidden) void start(panel);
 }
 
 /** @param {Panel} panel @param {import('../address.js').Input} input */
@@ -162,7 +182,7 @@ function follow(panel, input) {
   }
   view.area.value = input.kind === 'text' ? input.text : sample;
   if (view.sentence.hidden) show(panel, 'sentence');
-  else if (view.area.value === sample || actions.hasModel()) void start(panel);
+  else if (view.area.value === sample || actions.isAtHand(view.area.value)) void start(panel);
   grow(panel);
   label(panel);
   panel.store.set({ input });
@@ -175,7 +195,7 @@ function replay(panel) {
   if (!view.synthetic.hidden) return form.submit();
   if (!view.own.hidden) return ownData(panel).then((own) => own.reopen());
   const { value } = view.area;
-  return value !== sample && value.trim() && actions.hasModel() ? start(panel) : undefined;
+  return value !== sample && value.trim() && actions.isAtHand(value) ? start(panel) : undefined;
 }
 
 /** Loads the panel of own data when it is first needed. @param {Panel} panel */
@@ -210,7 +230,7 @@ function show(panel, mode) {
   if (mode === 'write') return;
   if (mode === 'synthetic') form.submit();
   else if (!view.area.value || view.area.value === sample) void run(panel, actions.openSample, sample);
-  else if (actions.hasModel()) void start(panel);
+  else if (actions.isAtHand(view.area.value)) void start(panel);
 }
 
 /** What the sentence's field asks for. @param {Panel} panel @returns {import('../address.js').Input} */
@@ -231,7 +251,7 @@ function typed(panel) {
     return;
   }
   if (!panel.busy) say(panel, '');
-  if (panel.actions.hasModel()) panel.timer = setTimeout(() => !panel.busy && void start(panel), PAUSE_MS);
+  if (panel.actions.isAtHand(value)) panel.timer = setTimeout(() => !panel.busy && void start(panel), PAUSE_MS);
 }
 
 /** Runs the sentence, once its model is loaded. @param {Panel} panel @returns {Promise<void>} */
@@ -240,8 +260,12 @@ async function start(panel) {
   clearTimeout(panel.timer);
   const text = view.area.value;
   if (!text.trim()) return say(panel, EMPTY);
+  if (panel.python !== 'ready') {
+    panel.python = 'waiting';
+    return label(panel);
+  }
   if (text === sample) return run(panel, actions.openSample, text);
-  if (!actions.hasModel() && !(await load(panel))) return undefined;
+  if (!actions.isAtHand(text) && !(await load(panel))) return undefined;
   await run(panel, () => actions.openText(text), text);
   // What was typed meanwhile comes next.
   if (view.area.value !== text && view.area.value.trim()) void start(panel);
@@ -268,7 +292,8 @@ async function run(panel, work, text = '') {
 
 /** @param {Panel} panel @returns {Promise<boolean>} whether the model is there */
 async function load(panel) {
-  const { loading, submit } = panel.view;
+  const { view } = panel;
+  const { loading, submit } = view;
   submit.disabled = true;
   loading.element.hidden = false;
   say(panel, '');
@@ -277,7 +302,8 @@ async function load(panel) {
     if (await panel.actions.loadModel(loading.show)) return true;
     say(panel, 'Loading was cancelled. The sample is still shown; press the button to load again.');
   } catch (error) {
-    say(panel, `MiniLM could not be loaded: ${shortError(error)} Press the button to try again.`, 'bad');
+    say(panel, describeFailure(error, 'The model file'), 'bad');
+    view.message.append(' ', retryButton(() => void start(panel)));
   } finally {
     loading.element.hidden = true;
     submit.disabled = false;
@@ -296,8 +322,9 @@ function say(panel, text, tone = '') {
 function label(panel) {
   const { view, sample, actions } = panel;
   const text = view.area.value;
-  const needsModel = text !== sample && !actions.hasModel();
-  view.submit.textContent = needsModel ? `Load MiniLM (${formatBytes(MODEL_BYTES)}) and show` : 'Show attention';
+  const needsModel = text !== sample && !actions.isAtHand(text);
+  const action = needsModel ? `Load MiniLM (${formatBytes(MODEL_BYTES)}) and show` : 'Show attention';
+  view.submit.textContent = panel.python === 'waiting' ? 'Follows when Python is ready' : action;
   showMessage(panel);
 }
 

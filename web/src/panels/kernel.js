@@ -2,6 +2,7 @@
 
 import { fill, h } from '../dom.js';
 import { shortError } from '../format.js';
+import { explained } from '../term.js';
 import { field, heading, select } from './elements.js';
 import { isSameText } from './fork-list.js';
 import { mountForks } from './forks.js';
@@ -97,7 +98,7 @@ function buildView(actions) {
   const shader = h('div');
   const about = 'The attention call of the layer in focus. Every run uploads and compiles anew.';
   const parts = [
-    h('header', null, heading('Kernel', about), form),
+    h('header', null, heading('Kernel', ...explained(about, 'attention', 'layer')), form),
     adapter,
     h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Timings' }, main.table),
     others,

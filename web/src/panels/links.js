@@ -30,7 +30,7 @@ export function mountLinks(element, api, store) {
   fill(view.body, Array.from({ length: SHOWN }, emptyLine));
   /** @type {Panel} */
   const panel = { store, rows: createRows(api, store), view, update: () => update(panel), timer: undefined };
-  store.on(['sourceNumber', 'edit', 'layer', 'head', 'over', 'query', 'style'], panel.update);
+  store.on(['sourceNumber', 'source', 'edit', 'layer', 'head', 'over', 'query', 'style'], panel.update);
   return { destroy: () => clearTimeout(panel.timer) };
 }
 

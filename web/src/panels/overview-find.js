@@ -1,5 +1,6 @@
 /** The overview's search field, its order, and the labels of the head in focus. */
 
+import { Click } from '../pointer.js';
 import { fill, h } from '../dom.js';
 import { select } from './elements.js';
 import { closest, formatScore, search, shortName, titleOf } from './overview-heads.js';
@@ -26,11 +27,11 @@ const SORTS = [
   ['similarity', 'by similarity'],
 ];
 const SORT_NOTES = {
-  layer: 'Click a map, or move with the arrow keys.',
+  layer: `${Click()} a map, or move with the arrow keys.`,
   label: 'Each head stands under the label with its highest score.',
   entropy: 'From the lowest mean entropy of a row to the highest.',
   sparsity: 'From the sparsest weights (Hoyer’s measure) to the most even ones.',
-  similarity: 'Heads with like maps stand together (Jensen–Shannon divergence of their rows, average linkage).',
+  similarity: 'Like maps stand together (Jensen–Shannon divergence, average linkage).',
 };
 
 let counter = 0;
@@ -42,7 +43,7 @@ export function buildFind({ onFound, onGo, onSort }) {
     class: 'input compact',
     type: 'search',
     'aria-label': 'Find heads',
-    placeholder: 'Find heads: previous token',
+    placeholder: 'Find heads: previous …',
     autocomplete: 'off',
     spellcheck: false,
     disabled: true,
@@ -153,7 +154,7 @@ function chipsOf(head, { findings, labels, shape }, onPick) {
     const meaning = `${label?.description ?? ''} Score ${formatScore(score)} of 1, where 0 is chance; from ${rows[name]} ${rows[name] === 1 ? 'row' : 'rows'}.`;
     return h(
       'button',
-      { class: 'head-label', type: 'button', title: `${meaning} Click to find all such heads.`, 'aria-label': `${title} ${formatScore(score)}: find all such heads`, onclick: () => onPick(title) },
+      { class: 'head-label', type: 'button', title: `${meaning} ${Click()} to find all such heads.`, 'aria-label': `${title} ${formatScore(score)}: find all such heads`, onclick: () => onPick(title) },
       title,
       h('span', { class: 'number' }, formatScore(score)),
     );

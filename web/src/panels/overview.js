@@ -4,9 +4,10 @@ import { fill, h, putPixels, segmented } from '../dom.js';
 import { formatTime, shortError } from '../format.js';
 import { latest } from '../latest.js';
 import { buildFind } from './overview-find.js';
+import { explained } from '../term.js';
 import { mountGrid } from './overview-grid.js';
 import { arrange } from './overview-heads.js';
-import { describeEngine, describeMaps, describeRow } from './wording.js';
+import { describeEngine, describeMaps, describeRow, isBuilt } from './wording.js';
 
 /**
  * @typedef {import('../store.js').State} State
@@ -67,12 +68,12 @@ export function mountOverview(element, api, store) {
       summary.textContent = `The maps could not be computed: ${shortError(error)}`;
     },
   );
-  store.on(['sourceNumber'], (state) => {
+  store.on(['sourceNumber', 'source'], (state) => {
     if (!state.source) return;
     build(panel, state.source);
     forget(panel, state.source);
     choice.hidden = state.source.kind !== 'written';
-    if (!state.source.growing) summary.textContent = describeMaps(state.source);
+    if (!state.source.growing) say(summary, describeMaps(state.source));
     load(state);
   });
   store.on(['query'], (state) => showsRow(panel, state) && load(state));
@@ -101,6 +102,7 @@ function forget(panel, source) {
   // A text that grows is another source with every token: names that say nothing yet are not written anew.
   if (panel.findings) panel.grid.describe(null, []);
   panel.findings = null;
+  delete panel.element.dataset.findings;
   panel.find.begin(source);
   mark(panel);
 }
@@ -146,6 +148,7 @@ async function loadMaps(panel, state) {
   grid.setAttribute('aria-busy', 'true');
   if (!(await (row ? loadRow(panel, state) : loadWhole(panel, state)))) return;
   grid.setAttribute('aria-busy', 'false');
+  if (isBuilt(source)) return;
   performance.mark('py-attn:maps');
   element.dataset.painted = String(sourceNumber);
   store.set({ painted: sourceNumber });
@@ -173,10 +176,19 @@ async function loadWhole({ api, store, summary, grid }, { source, sourceNumber, 
     if (store.state.sourceNumber !== sourceNumber || store.state.style !== style) return false;
     paint(grid.buttons.slice(layer * answer.heads), answer);
   }
+  if (isBuilt(source)) {
+    say(summary, `${describeMaps(source)} Made together with this page; Python computes them anew when it is ready.`);
+    return true;
+  }
   const elapsed = formatTime(1000 * (performance.now() - began));
   const sampled = step > 1 ? `, from one of every ${step} rows` : '';
-  summary.textContent = `${describeMaps(source)} ${elapsed} for all maps, ${describeEngine(source, store.state.info)}${sampled}.`;
+  say(summary, `${describeMaps(source)} ${elapsed} for all maps, ${describeEngine(source, store.state.info)}${sampled}.`);
   return true;
+}
+
+/** @param {HTMLElement} summary @param {string} text */
+function say(summary, text) {
+  fill(summary, ...explained(text, 'layer', 'head', 'weight', 'WGSL'));
 }
 
 /** @param {HTMLButtonElement[]} buttons from the first of a layer on @param {import('../types').Overview} answer */

@@ -22,6 +22,7 @@ import { buildOwnData } from './own-data-view.js';
 
 /** As in py_attn/viewer/sources/formats.py: a larger file is refused before it is read. */
 const MAX_FILE_BYTES = 2 ** 30;
+const WAIT_MS = 300;
 const EXAMPLE = /^example-(queries|attentions)\.npz$/u;
 
 /** @param {HTMLElement} element @param {Actions} actions */
@@ -83,7 +84,8 @@ async function show(panel, file, note = '') {
   const { view, actions } = panel;
   const number = ++panel.asked;
   const isOver = () => number !== panel.asked;
-  view.say('wait', `Reading ${name} (${formatBytes(blob.size)}) …`);
+  // A file that is there at once needs no line that comes and goes.
+  const waiting = setTimeout(() => isOver() || view.say('wait', `Reading ${name} (${formatBytes(blob.size)}) …`), WAIT_MS);
   try {
     if (blob.size > MAX_FILE_BYTES) {
       throw new Error(`${name} has ${formatBytes(blob.size)}; a file may have up to ${formatBytes(MAX_FILE_BYTES)}, because Python in a browser has 4 GB of memory.`);
@@ -95,6 +97,8 @@ async function show(panel, file, note = '') {
     view.say('note', [note, source.note].filter(Boolean).join(' '));
   } catch (error) {
     if (!isOver()) view.say('bad', `${name} was not opened. ${inWords(error)}`);
+  } finally {
+    clearTimeout(waiting);
   }
 }
 

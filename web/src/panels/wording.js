@@ -64,6 +64,11 @@ export function describeRows(source, show, over = 'head') {
   return `Every row is one query’s softmax over ${keys}, ${originOfRows(source)}.${mods}`;
 }
 
+/** Whether the maps came with the page, and were not computed here. @param {SourceInfo | null} source */
+export function isBuilt(source) {
+  return source?.engine === 'built';
+}
+
 /** @param {SourceInfo} source */
 function originOfRows({ kind, engine }) {
   if (kind === 'weights') return 'as it was given';

@@ -4,7 +4,7 @@
  */
 
 import '../styles/write.css';
-import '../styles/write-print.css';
+import '../styles/write-media.css';
 import { fill, h } from '../dom.js';
 import { latest } from '../latest.js';
 import { createWriteApi } from './write-api.js';
