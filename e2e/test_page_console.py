@@ -135,7 +135,7 @@ def test_completions_know_what_there_is_now(console):
 
 
 def test_a_cell_sees_the_head_in_focus(console):
-    console.get_by_role("gridcell", name="Layer 2, head 3", exact=True).click()
+    console.locator('.thumb[data-head="2/3"]').click()
     seen = console.evaluate(
         "window.pyAttn.run('[page.layer, page.head, page.query.shape, float(page.weights[1].sum())]')"
     )
