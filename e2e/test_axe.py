@@ -1,0 +1,80 @@
+"""Accessibility: axe-core finds nothing on any panel, in light and dark, on wide and narrow windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from e2e.conftest import watched_context
+from e2e.lab import wait_for_maps, wait_until_ready
+
+AXE = Path("node_modules/axe-core/axe.min.js")
+RUN = """async () => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+    return violations.flatMap(({ id, nodes }) =>
+        nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`));
+}"""
+
+
+@pytest.fixture(scope="module", params=[(1440, 900), (390, 844)], ids=["wide", "narrow"])
+def open_page(browser: Browser, site_url: str, request: pytest.FixtureRequest):
+    """The page with its sample, and axe-core in it."""
+    width, height = request.param
+    with watched_context(browser, viewport={"width": width, "height": height}) as context:
+        page = context.new_page()
+        page.goto(site_url)
+        wait_until_ready(page)
+        wait_for_maps(page, 1)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        yield page
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds, in both themes."""
+    found = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(300)  # transitions of colours end
+        found += [f"{scheme}: {each}" for each in page.evaluate(RUN)]
+    Path("/tmp/axe.txt").open("a").write("\n".join(found) + "\n=====\n")
+    return found
+
+
+def mode(page: Page, name: str) -> None:
+    page.get_by_role("radio", name=name, exact=True).check(force=True)
+
+
+def test_the_sample(open_page):
+    assert violations(open_page) == []
+
+
+def test_pinned_cells_and_open_menus(open_page):
+    open_page.locator("canvas.heatmap").press("Enter")
+    open_page.get_by_role("button", name="Save what is shown").click()
+    for details in open_page.locator("details").all():
+        details.evaluate("one => (one.open = true)")
+    assert violations(open_page) == []
+    open_page.keyboard.press("Escape")
+
+
+def test_synthetic_input(open_page):
+    mode(open_page, "Synthetic")
+    wait_for_maps(open_page, 2)
+    assert violations(open_page) == []
+
+
+def test_the_write_panel(open_page):
+    mode(open_page, "Write")
+    open_page.locator("#write .write-load, #write button").first.wait_for()
+    assert violations(open_page) == []
+
+
+def test_the_bench(browser: Browser, site_url: str):
+    with watched_context(browser, viewport={"width": 1440, "height": 900}) as context:
+        page = context.new_page()
+        page.goto(f"{site_url}bench.html")
+        page.get_by_role("button").first.wait_for()
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        assert violations(page) == []
