@@ -170,7 +170,9 @@ def _round_ticks(scale: str, maximum: float) -> list[dict[str, float]]:
     """Numbers of one digit (1, 2 or 5) inside a scale, far enough apart that their labels do not touch."""
     top = int(np.floor(np.log10(maximum)))
     values = [
-        float(f"{digit}e{ten}") for ten in range(top, top - 6, -1) for digit in ((1,) if scale == "log" else (5, 2, 1))
+        float(f"{digit}e{ten}")
+        for ten in range(top, top - 6, -1)
+        for digit in ((1,) if scale == "log" else (5, 2, 1))
     ]
     chosen: list[dict[str, float]] = []
     last = 1.0

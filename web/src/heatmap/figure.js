@@ -3,6 +3,7 @@
 import { formatTick } from '../format.js';
 import { draw } from './draw.js';
 import { FONT, labelRoom, shorten } from './labels.js';
+import { STRIP_ROOM } from './margins.js';
 import { textWidth } from './measure.js';
 
 /**
@@ -11,6 +12,7 @@ import { textWidth } from './measure.js';
  * @property {string} meaning of the colours, such as "Attention weight (√ scale)"
  * @property {{ canvas: HTMLCanvasElement, ticks: { value: number, at: number }[], isSigned: boolean }} legend 256 colours in a row
  * @property {string[]} tokens @property {import('./view.js').View} view
+ * @property {import('./margins.js').Strips | null} [margins] strips beside the plot
  * @property {import('./draw.js').Picture} picture in colours for a white ground
  */
 
@@ -26,20 +28,21 @@ const MOST = 1040;
 const BAR = { width: 260, height: 10 };
 
 /** The figure's size in CSS pixels, and where its plot lies. @param {Figure} figure */
-export function layOut({ tokens, view }) {
+export function layOut({ tokens, view, margins }) {
   const room = labelRoom(tokens, (text) => textWidth(text, FONT));
   const side = Math.min(Math.max(SIDE, CELL * view.span), MOST);
   const [left, top] = [MARGIN + room, MARGIN + HEAD + room];
-  return { left, top, side, width: left + side + MARGIN, height: top + side + FOOT + MARGIN };
+  const beside = margins ? STRIP_ROOM : 0;
+  return { left, top, side, beside, width: left + side + beside + MARGIN, height: top + side + beside + FOOT + MARGIN };
 }
 
 /** @param {import('./draw.js').Pen} pen @param {Figure} figure */
 export function drawFigure(pen, figure) {
-  const { left, top, side, width, height } = layOut(figure);
-  const { tokens, view, picture } = figure;
+  const { left, top, side, beside, width, height } = layOut(figure);
+  const { tokens, view, picture, margins } = figure;
   pen.fillStyle = PAPER.surface;
   pen.fillRect(0, 0, width, height);
-  draw(pen, { width, left, top, side, view, tokens, picture, row: 0, column: 0, theme: PAPER, plain: true });
+  draw(pen, { width, left, top, side, view, tokens, picture, margins: margins ?? null, row: -1, column: -1, theme: PAPER, plain: true });
   const fit = (/** @type {string} */ text) => shorten(text, (part) => pen.measureText(part).width, width - 2 * MARGIN);
   pen.textAlign = 'left';
   pen.textBaseline = 'middle';
@@ -49,7 +52,7 @@ export function drawFigure(pen, figure) {
   pen.fillStyle = PAPER.muted;
   pen.font = `13px ${SANS}`;
   pen.fillText(fit(figure.subtitle), MARGIN, MARGIN + 30);
-  drawBar(pen, figure, left, top + side + 16);
+  drawBar(pen, figure, left, top + side + beside + 16);
 }
 
 /** @param {import('./draw.js').Pen} pen @param {Figure} figure @param {number} left @param {number} top */

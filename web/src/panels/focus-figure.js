@@ -9,10 +9,10 @@ const PIXELS = 1600; // along a side of the picture at most
 
 /**
  * @param {import('../api.js').Api} api @param {import('../store.js').State} state
- * @param {{ rows: [number, number], columns: [number, number] }} visible @param {import('../heatmap/view.js').View} view
+ * @param {{ rows: [number, number], columns: [number, number] }} visible @param {Pick<import('../heatmap/draw.js').Scene, 'view' | 'margins'>} scene
  * @returns {Promise<import('../heatmap/figure.js').Figure>}
  */
-export async function askFigure(api, state, { rows, columns }, view) {
+export async function askFigure(api, state, { rows, columns }, { view, margins }) {
   const { source, layer, head, over } = state;
   if (!source) throw new Error('There is no map yet.');
   const show = showOf(state);
@@ -27,6 +27,7 @@ export async function askFigure(api, state, { rows, columns }, view) {
     legend: { canvas: painted(rgba, 256, 1), ticks, isSigned },
     tokens: source.tokens,
     view,
+    margins,
     picture: { canvas: painted(answer.rgba, answer.width, answer.height), rows: answer.rows, columns: answer.columns },
   };
 }

@@ -228,7 +228,7 @@ async function exported({ api, store, map }, format) {
   if (!source) throw new Error('There is no map yet.');
   const file = { name: `attention-${FILE_NAMES[over](layer, head)}.${format}`, type: TYPES[format] };
   if (format !== 'json') {
-    const figure = await askFigure(api, store.state, map.visible(), map.scene().view);
+    const figure = await askFigure(api, store.state, map.visible(), map.scene());
     return { ...file, data: format === 'png' ? await toPng(figure) : toSvg(figure) };
   }
   const { rows, columns } = map.visible();
