@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { axisLabels, labelRoom, MAX_LABEL, roundStep, shorten } from "../src/heatmap/labels.js";
+import { axisLabels, labelRoom, labelSize, MAX_LABEL, roundStep, shorten } from "../src/heatmap/labels.js";
 
 const measure = (text) => 7 * [...text].length;
 
@@ -17,6 +17,13 @@ describe("labels of an axis", () => {
     const indices = axisLabels({ first: 0, span: 200, count: 200, side: 400, chosen: 11 }).map(({ index }) => index);
     expect(indices.slice(0, 3)).toEqual([0, 20, 30]); // a step of 10; 10 is 2 pixels from 11
     expect(indices.at(-1)).toBe(11);
+  });
+
+  it("writes every token in a smaller font where that is enough", () => {
+    expect([30, 14, 12, 10.5, 10, 2].map(labelSize)).toEqual([12, 12, 10, 9, 12, 12]);
+    const labels = axisLabels({ ...whole, side: 20 * 11 });
+    expect(labels.length).toBe(20); // cells of 11 pixels
+    expect(axisLabels({ ...whole, side: 20 * 10 }).length).toBeLessThan(12);
   });
 
   it("writes nothing outside of the view", () => {

@@ -9,19 +9,19 @@ def score_mod(score, b, h, q_idx, kv_idx):
 `,
   },
   {
+    name: 'Sliding window',
+    source: `# Only what is near may be seen.
+def mask_mod(b, h, q_idx, kv_idx):
+    return pa.abs(q_idx - kv_idx) <= 3
+`,
+  },
+  {
     name: 'ALiBi',
     source: `# A penalty for distance: steep in the first heads, slight in the last.
 slopes = device.tensor(2.0 ** (-8 * np.arange(1, heads + 1) / heads))
 
 def score_mod(score, b, h, q_idx, kv_idx):
     return score - slopes[h] * pa.abs(q_idx - kv_idx)
-`,
-  },
-  {
-    name: 'Sliding window',
-    source: `# Only what is near may be seen.
-def mask_mod(b, h, q_idx, kv_idx):
-    return pa.abs(q_idx - kv_idx) <= 3
 `,
   },
   {

@@ -21,6 +21,7 @@ import { drawMargins } from './margins.js';
  * @property {import('./map.js').Cell | null} [hover] the cell under the pointer
  * @property {import('./map.js').Cell[]} [pins]
  * @property {import('./margins.js').Strips | null} [margins] what is drawn below the map and at its right
+ * @property {boolean} [plain] whether no cell is marked, as in a figure for a paper
  * @property {Theme} theme
  * @property {string} [background] none on screen, where the panel behind it is seen
  *
@@ -34,6 +35,7 @@ import { drawMargins } from './margins.js';
  */
 
 const GRID_FROM = 14; // CSS pixels: smaller cells are drawn without a grid
+const NO_CELL = -1e9;
 const BESIDE_BELOW = 8; // CSS pixels: of smaller cells the outline is drawn outside
 
 /** @param {Pen} context @param {Scene} scene */
@@ -51,7 +53,7 @@ export function draw(context, scene) {
   context.rect(left, top, side, side);
   context.clip();
   drawPicture(context, scene);
-  if (scene.tokens.length) drawCells(context, scene);
+  if (scene.tokens.length && !scene.plain) drawCells(context, scene);
   context.restore();
   context.strokeStyle = theme.line;
   context.lineWidth = 1;
@@ -124,16 +126,16 @@ function outline(context, { left, top, side, view, theme }, { row, column }, col
 }
 
 /** @param {Pen} context @param {Scene} scene */
-function drawRowLabels(context, { left, top, side, view, tokens, theme, row, hover }) {
+function drawRowLabels(context, { left, top, side, view, tokens, theme, row, hover, plain }) {
   context.textAlign = 'right';
-  const labels = axisLabels({ first: view.y, span: view.span, count: tokens.length, side, chosen: hover?.row ?? row });
+  const labels = axisLabels({ first: view.y, span: view.span, count: tokens.length, side, chosen: plain ? NO_CELL : (hover?.row ?? row) });
   drawLabels(context, tokens, theme, { labels, font: labelFont(side / view.span) }, (at) => [left - 8, top + at, 0]);
 }
 
 /** @param {Pen} context @param {Scene} scene */
-function drawColumnLabels(context, { left, top, side, view, tokens, theme, column, hover }) {
+function drawColumnLabels(context, { left, top, side, view, tokens, theme, column, hover, plain }) {
   context.textAlign = 'left';
-  const labels = axisLabels({ first: view.x, span: view.span, count: tokens.length, side, chosen: hover?.column ?? column });
+  const labels = axisLabels({ first: view.x, span: view.span, count: tokens.length, side, chosen: plain ? NO_CELL : (hover?.column ?? column) });
   drawLabels(context, tokens, theme, { labels, font: labelFont(side / view.span) }, (at) => [left + at, top - 8, -Math.PI / 2]);
 }
 

@@ -1,42 +1,41 @@
 /** The part of a map that is on screen as a file: PNG, SVG, or its weights as JSON. */
 
 import { context2d } from '../dom.js';
-import { draw } from './draw.js';
+import { drawFigure, layOut } from './figure.js';
 import { textWidth } from './measure.js';
 import { SvgPen } from './svg.js';
 
 /**
  * @typedef {'png' | 'svg' | 'json'} Format
  * @typedef {{ name: string, type: string, data: Blob }} Exported
- * @typedef {import('./draw.js').Scene} Scene
  */
 
 /** @type {readonly Format[]} */
 export const FORMATS = ['png', 'svg', 'json'];
-const PNG_SCALE = 2; // sharp on paper and on dense screens
+const PNG_SCALE = 3; // sharp on paper: 288 dots an inch
+const MOST_PIXELS = 8000; // along a side: what browsers draw without failing
 
-/** @param {Scene} scene @returns {Promise<Blob>} */
-export function toPng(scene) {
+/** @param {import('./figure.js').Figure} figure @returns {Promise<Blob>} */
+export function toPng(figure) {
+  const { width, height } = layOut(figure);
+  const scale = Math.min(PNG_SCALE, MOST_PIXELS / Math.max(width, height));
   const canvas = document.createElement('canvas');
-  canvas.width = canvas.height = PNG_SCALE * scene.width;
+  canvas.width = Math.round(scale * width);
+  canvas.height = Math.round(scale * height);
   const context = context2d(canvas);
-  context.scale(PNG_SCALE, PNG_SCALE);
-  drawOn(context, scene);
+  context.scale(scale, scale);
+  drawFigure(context, figure);
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('The browser could not make a PNG.'))), 'image/png');
   });
 }
 
-/** @param {Scene} scene @param {string} title @returns {Blob} */
-export function toSvg(scene, title) {
+/** @param {import('./figure.js').Figure} figure @returns {Blob} */
+export function toSvg(figure) {
   const pen = new SvgPen(textWidth);
-  drawOn(pen, scene);
-  return new Blob([pen.finish(scene.width, scene.width, title)], { type: 'image/svg+xml' });
-}
-
-/** @param {import('./draw.js').Pen} pen @param {Scene} scene */
-function drawOn(pen, scene) {
-  draw(pen, { ...scene, background: scene.theme.surface });
+  drawFigure(pen, figure);
+  const { width, height } = layOut(figure);
+  return new Blob([pen.finish(width, height, `${figure.title} – ${figure.subtitle}`)], { type: 'image/svg+xml' });
 }
 
 /**

@@ -1,5 +1,10 @@
 /** What draw.js uses of a canvas' 2D context, writing SVG: so the same code draws the map on screen and in a file. */
 
+import { context2d } from '../dom.js';
+
+/** A picture of at most so many pixels is drawn as rectangles. */
+const MOST_RECTS = 4096;
+
 /**
  * @typedef {object} Ink
  * @property {string} fillStyle @property {string} strokeStyle @property {number} lineWidth
@@ -113,10 +118,23 @@ export class SvgPen {
 
   /** @param {HTMLCanvasElement} image @param {number} x @param {number} y @param {number} width @param {number} height */
   drawImage(image, x, y, width, height) {
+    if (image.width * image.height <= MOST_RECTS) return this.#drawCells(image, x, y, width / image.width, height / image.height);
     const pixels = image.toDataURL('image/png');
     this.#parts.push(
       `<image${box(x, y, width, height)} preserveAspectRatio="none" style="image-rendering:pixelated" href="${pixels}"/>`,
     );
+  }
+
+  /** A small picture's pixels as rectangles, which stay sharp at any size. @param {HTMLCanvasElement} image @param {number} x @param {number} y @param {number} across of a pixel @param {number} down */
+  #drawCells(image, x, y, across, down) {
+    const { data, width } = context2d(image).getImageData(0, 0, image.width, image.height);
+    this.#parts.push('<g shape-rendering="crispEdges">');
+    for (let i = 0; i < data.length / 4; i++) {
+      const [red, green, blue, alpha] = data.subarray(4 * i, 4 * i + 4);
+      const at = box(x + (i % width) * across, y + Math.floor(i / width) * down, across, down);
+      if (alpha) this.#parts.push(`<rect${at} fill="rgb(${red},${green},${blue})"/>`);
+    }
+    this.#parts.push('</g>');
   }
 
   /** @param {string} text @param {number} x @param {number} y */

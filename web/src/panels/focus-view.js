@@ -21,8 +21,8 @@ import { MEANING } from './wording.js';
  */
 
 const FILES = {
-  png: { label: 'PNG picture', title: 'The map as it is on screen' },
-  svg: { label: 'SVG drawing', title: 'The map as it is on screen, with labels as text' },
+  png: { label: 'PNG picture', title: 'A figure on white with title and colour bar, at three times its size' },
+  svg: { label: 'SVG drawing', title: 'A figure on white with title and colour bar, sharp at any size' },
   json: { label: 'JSON weights', title: 'The weights on screen, with their tokens' },
 };
 const SHOWS = [

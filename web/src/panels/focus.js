@@ -10,6 +10,7 @@ import { createRows } from '../rows.js';
 import { explained, term } from '../term.js';
 import { pin } from '../store.js';
 import { tokenMark } from './elements.js';
+import { askFigure } from './focus-figure.js';
 import { mountMargins } from './focus-margins.js';
 import { mountReading } from './focus-reading.js';
 import { buildFocus } from './focus-view.js';
@@ -245,12 +246,14 @@ function describeChosen(rows, store, canvas) {
  * @param {Panel} panel @param {Format} format
  * @returns {Promise<import('../heatmap/export.js').Exported>}
  */
-async function exported({ api, store, view, map }, format) {
+async function exported({ api, store, map }, format) {
   const { source, layer, head, over, query, key } = store.state;
   if (!source) throw new Error('There is no map yet.');
   const file = { name: `attention-${FILE_NAMES[over](layer, head)}.${format}`, type: TYPES[format] };
-  if (format === 'png') return { ...file, data: await toPng(map.scene()) };
-  if (format === 'svg') return { ...file, data: toSvg(map.scene(), `${source.title} – ${view.title.textContent}`) };
+  if (format !== 'json') {
+    const figure = await askFigure(api, store.state, map.visible(), map.scene());
+    return { ...file, data: format === 'png' ? await toPng(figure) : toSvg(figure) };
+  }
   const { rows, columns } = map.visible();
   const show = showOf(store.state);
   const part = await api.weights({ layer, head, rows, columns, show, over });
