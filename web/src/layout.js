@@ -63,8 +63,8 @@ function masthead(nav, adapter, share, theme) {
 
 function hero() {
   return h(
-    'div',
-    { class: 'hero' },
+    'section',
+    { class: 'hero', 'aria-label': 'About this page' },
     h('h1', null, 'See what a language model looks at'),
     h('p', null, explained(ABOUT, 'attention', 'head'), tourButton()),
   );

@@ -154,8 +154,9 @@ function chipsOf(head, { findings, labels, shape }, onPick) {
     const meaning = `${label?.description ?? ''} Score ${formatScore(score)} of 1, where 0 is chance; from ${rows[name]} ${rows[name] === 1 ? 'row' : 'rows'}.`;
     return h(
       'button',
-      { class: 'head-label', type: 'button', title: `${meaning} ${Click()} to find all such heads.`, 'aria-label': `${title} ${formatScore(score)}: find all such heads`, onclick: () => onPick(title) },
+      { class: 'head-label', type: 'button', title: `${meaning} ${Click()} to find all such heads.`, onclick: () => onPick(title) },
       title,
+      ' ',
       h('span', { class: 'number' }, formatScore(score)),
     );
   });

@@ -79,7 +79,7 @@ function line({ take }, index) {
   const text = h('span', { class: 'alternative-text' });
   const figure = h('span', { class: 'alternative-figure' });
   const button = h('button', { class: 'alternative', type: 'button', disabled: true, onclick: () => token && !current && take(token) }, text, figure);
-  const element = h('li', null, button);
+  const element = h('li', { style: { visibility: 'hidden' } }, button);
   return {
     element,
     /** @param {WrittenToken | null} given @param {boolean} chosen whether it is what stands there */
