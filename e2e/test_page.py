@@ -110,7 +110,7 @@ def test_pointing_at_a_cell_reads_its_weight_and_chooses_nothing(shown):
     point_at(shown, TOKENS - 1, TOKENS - 1)
     expect_weight(shown, exact(shown, 1, 8, TOKENS - 1, TOKENS - 1))
     expect(shown.locator(HEATMAP)).to_have_attribute("aria-label", re.compile("Row 2, column 1"))
-    expect(shown.locator(".links-row")).to_contain_text("cat at position 2")
+    expect(shown.locator(".links-row")).to_contain_text("animal at position 2")
     shown.mouse.move(2, 2)
     expect_weight(shown, exact(shown, 1, 8, 2, 1))
 

@@ -104,8 +104,8 @@ function masthead(adapter) {
 
 function hero() {
   return h(
-    'div',
-    { class: 'hero' },
+    'section',
+    { class: 'hero', 'aria-label': 'About this page' },
     h('h1', null, 'How fast, on your GPU'),
     h('p', null, 'Every kernel against this adapter’s own ceilings, and against onnxruntime-web, jax-js and wllama in the same browser in the same run.'),
   );

@@ -43,7 +43,7 @@ export function buildEdit(element, actions) {
       { class: 'edit-wgsl' },
       h('summary', null, 'The WGSL that it became'),
       h('label', { class: 'small muted' }, whole, ' with the kernel around it'),
-      h('pre', { class: 'shader', tabIndex: 0, 'aria-label': 'Traced WGSL' }, wgsl),
+      h('pre', { class: 'shader', tabIndex: 0, role: 'region', 'aria-label': 'Traced WGSL' }, wgsl),
     ),
   );
   return { element, presets, box, status, stop, apply, before, after, wgsl, whole };

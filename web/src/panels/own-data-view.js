@@ -165,7 +165,7 @@ export function readTokens(text) {
 }
 
 function recipes() {
-  const code = h('pre', { class: 'own-code', tabIndex: 0, 'aria-label': 'Python' });
+  const code = h('pre', { class: 'own-code', tabIndex: 0, role: 'region', 'aria-label': 'Python' });
   const names = /** @type {(keyof typeof RECIPES)[]} */ (Object.keys(RECIPES));
   const show = (/** @type {string} */ name) => (code.textContent = RECIPES[/** @type {keyof typeof RECIPES} */ (name)]);
   const copy = h('button', { class: 'button compact', type: 'button' }, 'Copy');

@@ -26,7 +26,7 @@ export function mountShader(element, onEdit = null) {
     { class: 'button compact', type: 'button', disabled: true, onclick: () => shown && onEdit?.(shown), title: 'Change it and time your version beside it' },
     'Edit this WGSL',
   );
-  const text = h('pre', { class: 'shader', tabIndex: 0, 'aria-label': 'Rendered WGSL' }, code);
+  const text = h('pre', { class: 'shader', tabIndex: 0, role: 'region', 'aria-label': 'Rendered WGSL' }, code);
   fill(element, h('div', { class: 'shader-head' }, title, h('div', { class: 'shader-buttons' }, onEdit && edit, copy)), constants, text);
 
   /** @param {import('../types').Measurement | null} measured null, or one without WGSL, shows where it will be */
