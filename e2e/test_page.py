@@ -313,7 +313,7 @@ def test_long_input_is_drawn_from_pooled_windows(shown, artifacts):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"Heads": "6", "KV heads": "4"}, "kv_heads: expected a divisor of the 6 heads, got 4"),
+        ({"Heads": "6", "KV heads": "4"}, "KV heads must divide Heads (6)"),
         (
             {"Length": "5000", "Heads": "2", "KV heads": "1", "Mask": "documents"},
             "mask: documents needs a boolean matrix; expected a length up to",
@@ -327,7 +327,7 @@ def test_shapes_that_do_not_fit_are_refused_in_words(shown, fields, message):
         field = form.get_by_label(label, exact=True)
         field.select_option(value) if label == "Mask" else field.fill(value)
     form.get_by_role("button", name="Make").click()
-    expect(shown.locator(".input-message")).to_contain_text(message)
+    expect(shown.locator(".input-panel")).to_contain_text(message)
     form.get_by_label("Mask", exact=True).select_option("causal")
 
 
