@@ -1,6 +1,7 @@
 """Colours that span 0 to a map's largest weight."""
 
 import asyncio
+import itertools
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ def test_a_legend_ends_at_the_maximum(scale, maximum):
     at = [tick["at"] for tick in ticks]
     assert (ticks[-1]["value"], at[0], at[-1]) == (maximum, 0, 1)
     assert len(ticks) >= 3
-    assert all(after - before >= 0.17 for before, after in zip(at, at[1:], strict=False))
+    assert all(after - before >= 0.17 for before, after in itertools.pairwise(at))
     for tick in ticks:
         assert colormaps.position(tick["value"], scale, maximum) == pytest.approx(tick["at"], abs=1e-6)
 

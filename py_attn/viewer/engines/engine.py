@@ -113,8 +113,8 @@ class Engine(ABC):
     ) -> Pixels:
         """The same as pixels [heads, height, width, 4].
 
-        ``maxima`` [heads] are the weights that get the last colour, or for gradients the distances from 0 that
-        get the first and the last; 1 by default.
+        ``maxima`` [heads] are the weights that get the last colour, or for gradients the distances from 0
+        that get the first and the last; 1 by default.
         """
         if maxima is None:
             maxima = np.ones(len(window.heads), np.float32)
@@ -134,11 +134,11 @@ class Engine(ABC):
     async def largest(
         self, layer: Layer, masking: Masking, heads: list[int], length: int, show: Show = "weights"
     ) -> Array:
-        """The largest weight (or the largest distance from 0 of a gradient) of each head's map: float32 [heads].
+        """The largest weight of each head's map, or a gradient's largest distance from 0: float32 [heads].
 
         Of a map of more than :data:`MAX_POOLED_WEIGHTS` weights it is the largest of the rows that
-        :func:`row_step` selects. A map of zeros has 1, so that its colours are those of zeros. The numbers are
-        kept with the layer until the masking is another.
+        :func:`row_step` selects. A map of zeros has 1, so that its colours are those of zeros. The numbers
+        are kept with the layer until the masking is another.
         """
         slot = (self, "largest", show)
         kept: tuple[Masking, dict[int, float]] | None = layer.kept.get(slot)
