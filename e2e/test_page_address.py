@@ -55,8 +55,8 @@ def test_back_forward_and_a_pasted_address(page, site_url):
     page.locator('.thumb[data-head="0/1"]').click()
     until(page, lambda: "layer=0" in fragment(page), "the head in the address")
     page.wait_for_timeout(1100)  # a later step is one of its own
-    page.locator('.thumb[data-head="3/3"]').click()
-    until(page, lambda: "layer=3" in fragment(page), "the head in the address")
+    page.locator('.thumb[data-head="4/3"]').click()
+    until(page, lambda: "layer=4" in fragment(page), "the head in the address")
     page.go_back()
     head_shown(page, 0, 1)
     page.go_back()

@@ -134,7 +134,7 @@ class Engine(ABC):
     async def largest(
         self, layer: Layer, masking: Masking, heads: list[int], length: int, show: Show = "weights"
     ) -> Array:
-        """The largest weight (or distance from 0 of a gradient) of each head's map: float32 [heads].
+        """The largest weight of each head's map, or a gradient's largest distance from 0: float32 [heads].
 
         Of a map of more than :data:`MAX_POOLED_WEIGHTS` weights it is the largest of the rows that
         :func:`row_step` selects. A map of zeros has 1, so that its colours are those of zeros. The numbers
