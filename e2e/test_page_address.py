@@ -116,8 +116,8 @@ def test_a_score_mod_of_a_link_waits_for_the_visitor(page, site_url):
 def test_share_copies_the_address(page, site_url):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened(page, site_url)
-    page.locator('.thumb[data-head="0/1"]').click()
+    page.locator('.thumb[data-head="0/2"]').click()
     page.get_by_role("button", name="Share").click()
     expect(page.locator(".share-said")).to_have_text("Link copied.")
     assert page.evaluate("navigator.clipboard.readText()") == page.evaluate("location.href")
-    assert "layer=0&head=1" in fragment(page)
+    assert "layer=0&head=2" in fragment(page)
