@@ -139,7 +139,7 @@ def test_a_cell_sees_the_head_in_focus(console):
     seen = console.evaluate(
         "window.pyAttn.run('[page.layer, page.head, page.query.shape, float(page.weights[1].sum())]')"
     )
-    assert seen[:3] == [2, 3, [18, 32]]
+    assert seen[:3] == [2, 3, [20, 32]]
     assert seen[3] == pytest.approx(1, abs=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_an_endless_loop_is_stopped_and_the_text_stays(console):
     type_and_run(
         console, "import js\njs.BroadcastChannel.new('test').postMessage('begun')\nwhile True:\n    pass"
     )
-    stop = console.get_by_role("button", name="Stop")
+    stop = console.locator("#console").get_by_role("button", name="Stop")
     expect(stop).to_be_enabled()
     console.wait_for_function("window.heard === 'begun'")  # the page itself goes on
     stop.click()
@@ -168,8 +168,8 @@ def test_an_endless_loop_is_stopped_and_the_text_stays(console):
 def test_the_door_rejects_what_was_running_when_python_stops(console):
     console.evaluate("() => { window.endless = window.pyAttn.run('while True: pass').catch((e) => e.name); }")
     type_and_run(console, "1")
-    expect(console.get_by_role("button", name="Stop")).to_be_enabled()
-    console.get_by_role("button", name="Stop").click()
+    expect(console.locator("#console").get_by_role("button", name="Stop")).to_be_enabled()
+    console.locator("#console").get_by_role("button", name="Stop").click()
     assert console.evaluate("window.endless") == "StoppedError"
     expect(console.locator(".banner")).to_contain_text("Python is back")
 

@@ -213,7 +213,7 @@ def test_a_reload_asks_for_the_file_and_makes_an_example_again(page, site_url):
     expect(page.locator(".painted")).to_have_count(72)
     drop(page, "mine.npz", npz(attentions=MAPS, tokens=TOKENS))
     expect_file(page, "mine.npz", 3, 2, 6)
-    expect(page.locator("#focus h2")).to_contain_text("Layer 2, head 0")
+    expect(page.locator("#focus h2")).to_contain_text("Layer 2, head 1")
     page.get_by_role("button", name="Example with attentions").click()
     expect_file(page, "example-attentions.npz", 2, 4, 26)
     until(page, lambda: "file=example-attentions.npz" in page.url, "the address to name the example")

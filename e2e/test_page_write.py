@@ -82,7 +82,7 @@ def test_it_writes_and_all_maps_show_what_it_wrote(writer, artifacts):
     tokens(page).nth(20).hover()
     expect(tokens(page).nth(20)).to_have_class(re.compile("looks"))
     expect(page.locator(".inspector .token").first).to_have_attribute("title", "position 20")
-    page.get_by_role("radio", name="All heads").check(force=True)
+    page.locator("#write").get_by_role("radio", name="All heads").check(force=True)
     expect(page.locator(".write-looking")).to_contain_text("The mean of all heads")
     page.get_by_role("radio", name="Whole maps").check(force=True)
     expect(page.locator("#overview header p")).to_contain_text("for all maps")

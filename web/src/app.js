@@ -86,7 +86,7 @@ class App {
     const { address, problems } = readAddress(START);
     const { mod, wgsl, ...look } = address;
     this.#store = createModel(call, { ...look, style: themed(address.style) });
-    this.#wanted = focusOf(address);
+    if (address.input.kind !== 'sample') this.#wanted = focusOf(address);
     this.#given = address;
     this.#problems = problems;
     const api = createApi(call);

@@ -6,7 +6,7 @@
 import kept from './picture.json';
 
 /** Arguments that the picture knows, with what it has been made for; what else is asked for, Python answers. */
-const MADE_FOR = /** @type {Record<string, unknown>} */ ({ scale: 'sqrt', show: 'weights', range: 'unit', over: 'head', edited: true });
+const MADE_FOR = /** @type {Record<string, unknown>} */ ({ scale: 'sqrt', show: 'weights', range: 'unit', maximum: 1, over: 'head', edited: true });
 const COLORMAP = 'rocket';
 /** Every cell is one weight, so that it does not matter how several would be combined. */
 const FREE = ['colormap', 'pool', 'layer', 'head', 'query', 'rows', 'columns', 'size', 'links'];
