@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from e2e.conftest import watched_context
-from e2e.lab import next_frames, wait_for_maps, wait_until_ready
-from e2e.page_view import HEATMAP, expect_weight, settled_map
+from e2e.lab import next_frames, until, wait_for_maps, wait_until_ready
+from e2e.page_view import HEATMAP, settled_map
 
 PYTHON = "**/python/start.pack*"
 #: How far anything has moved by itself since the page was opened.
