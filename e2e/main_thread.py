@@ -36,7 +36,7 @@ def longest_task(page: Page) -> Iterator[Busiest]:
     }
     assert main, "the trace names no main thread"
     events = [event for event in events if (event["pid"], event["tid"]) in main and "ts" in event]
-    # What the test itself asks the page, such as looking for a role among all elements, is no work of the page.
+    # What the test itself asks the page, such as to look for a role among all elements, is no work of its.
     asked = [event["ts"] for event in events if _is_asked(event)]
     tasks = [
         event.get("tdur", 0) / 1000

@@ -102,7 +102,7 @@ def test_labels_of_the_head_in_focus_lead_to_the_others(labelled):
     labelled.locator(PREVIOUS).click()
     chip = labelled.locator(".head-label")
     expect(chip).to_have_count(1)
-    expect(chip).to_have_text("previous token1.00")
+    expect(chip).to_have_text("previous token 1.00")
     expect(chip).to_have_attribute("title", re.compile("Attends to the token before the query"))
     expect(labelled.locator(PREVIOUS)).to_have_attribute("aria-label", "Layer 0, head 2: previous token 1.00")
     chip.click()
