@@ -73,7 +73,8 @@ export function mountEdit(element, api, store, stop) {
   };
   fill(view.box, h('pre', { class: 'editor-wait' }, edit.text));
   pressPreset(edit);
-  if (edit.text !== NONE) hold(edit, LEFT);
+  if (edit.text === NONE) say(edit, UNCHANGED);
+  else hold(edit, LEFT);
 
   const paintBoth = latest(
     async (/** @type {null} */ _) => {
