@@ -13,7 +13,7 @@ WINDOWS = [(1280, 720), (1440, 900), (2560, 1440), (390, 844)]
 
 
 def saved(page, label):
-    page.get_by_role("button", name="Save what is shown").click()
+    page.locator("#focus").get_by_label("Save what is shown").click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name=label).click()
     return Path(waiting.value.path())
