@@ -1,5 +1,6 @@
 """Figures for papers: the saved map, the colours' range, and the map's place in the window."""
 
+import base64
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -13,10 +14,25 @@ WINDOWS = [(1280, 720), (1440, 900), (2560, 1440), (390, 844)]
 
 
 def saved(page, label):
-    page.get_by_role("button", name="Save what is shown").click()
+    page.locator("#focus").get_by_label("Save what is shown").click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name=label).click()
     return Path(waiting.value.path())
+
+
+def corners(page, png):
+    """The colours of a picture's four corners."""
+    return page.evaluate(
+        """async (base64) => {
+      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+      const image = await createImageBitmap(new Blob([bytes], { type: 'image/png' }));
+      const context = new OffscreenCanvas(image.width, image.height).getContext('2d');
+      context.drawImage(image, 0, 0);
+      const [x, y] = [image.width - 1, image.height - 1];
+      return [[0, 0], [x, 0], [0, y], [x, y]].map((at) => [...context.getImageData(...at, 1, 1).data]);
+    }""",
+        base64.b64encode(png).decode(),
+    )
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -38,6 +54,7 @@ def test_a_saved_drawing_is_a_figure_on_white(shown, artifacts, theme):
     (artifacts / f"figure-{theme}.png").write_bytes(picture)
     width = int.from_bytes(picture[16:20], "big")
     assert width == round(3 * float(root.get("width")))
+    assert corners(shown, picture) == [[255, 255, 255, 255]] * 4
     shown.emulate_media(color_scheme=None)
 
 

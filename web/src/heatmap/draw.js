@@ -12,7 +12,8 @@ import { drawMargins } from './margins.js';
  * @typedef {{ canvas: HTMLCanvasElement, rows: [number, number], columns: [number, number] }} Picture
  *
  * @typedef {object} Scene
- * @property {number} width of the canvas in CSS pixels, and its height
+ * @property {number} width of the canvas in CSS pixels
+ * @property {number} [height] its height, the width unless given
  * @property {number} left where the plot begins @property {number} top @property {number} side of the plot
  * @property {import('./view.js').View} view
  * @property {string[]} tokens
@@ -44,7 +45,7 @@ export function draw(context, scene) {
   context.clearRect(0, 0, scene.width, scene.width);
   if (scene.background) {
     context.fillStyle = scene.background;
-    context.fillRect(0, 0, scene.width, scene.width);
+    context.fillRect(0, 0, scene.width, scene.height ?? scene.width);
   }
   context.fillStyle = theme.sunken;
   context.fillRect(left, top, side, side);

@@ -40,9 +40,7 @@ export function layOut({ tokens, view, margins }) {
 export function drawFigure(pen, figure) {
   const { left, top, side, beside, width, height } = layOut(figure);
   const { tokens, view, picture, margins } = figure;
-  pen.fillStyle = PAPER.surface;
-  pen.fillRect(0, 0, width, height);
-  draw(pen, { width, left, top, side, view, tokens, picture, margins: margins ?? null, row: -1, column: -1, theme: PAPER, plain: true });
+  draw(pen, { width, height, background: PAPER.surface, left, top, side, view, tokens, picture, margins: margins ?? null, row: -1, column: -1, theme: PAPER, plain: true });
   const fit = (/** @type {string} */ text) => shorten(text, (part) => pen.measureText(part).width, width - 2 * MARGIN);
   pen.textAlign = 'left';
   pen.textBaseline = 'middle';
