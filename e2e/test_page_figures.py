@@ -43,7 +43,7 @@ def test_a_saved_drawing_is_a_figure_on_white(shown, artifacts, theme):
     (artifacts / f"figure-{theme}.svg").write_text(source)
     root = ElementTree.fromstring(source)
     texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert texts.count("Layer 5, head 11") == 1
+    assert texts.count("Layer 3, head 1") == 1
     assert any("Attention weight" in text for text in texts)
     tokens = shown.evaluate("document.querySelector('#focus canvas.heatmap').dataset.plot.split(' ')[3]")
     rects = list(root.iter(f"{SVG}rect"))

@@ -14,6 +14,7 @@ import { mountConsole } from './panels/console.js';
 import { mountDecode } from './panels/decode.js';
 import { mountDrop } from './panels/drop.js';
 import { mountEdit } from './panels/edit.js';
+import { mountForks } from './panels/forks.js';
 import { mountInput } from './panels/input.js';
 import { shareButton } from './panels/share.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
@@ -73,6 +74,8 @@ class App {
   #wanted = null;
   #forks;
   #given;
+  /** A score_mod that came with the address, until one is applied. */
+  #linkedMod;
   /** @type {string[]} */
   #problems;
   #address;
@@ -89,12 +92,13 @@ class App {
     if (address.input.kind !== 'sample') this.#wanted = focusOf(address);
     this.#given = address;
     this.#problems = problems;
+    this.#linkedMod = mod;
     const api = createApi(call);
     this.boot = mountBoot(page.boot);
     this.#banner = mountBanner(page.banner);
     this.#adapter = mountAdapter(page.adapter);
     const stop = () => void runtime.restart().catch(() => {});
-    const { parts } = mount(page.view, this.#store, { kernel: page.kernel, own: { stop } });
+    const { parts } = mount(page.view, this.#store, { kernel: page.kernel, own: { stop, mountForks } });
     for (const name of /** @type {const} */ (['overview', 'focus', 'links', 'compare'])) parts[name].id = name;
     this.#edit = mountEdit(page.edit, api, this.#store, stop);
     mountDecode(page.decode, api, this.#store);
@@ -136,6 +140,7 @@ class App {
       () => this.#current(),
       (asked, unclear) => this.#follow(asked, unclear),
     );
+    this.#store.on(['editText'], () => (this.#linkedMod = ''));
     this.#store.on(KEPT, () => this.#address.changed());
     this.#forks = keepForks(this.#store, () => this.#address.changed(), () => this.#tellProblems(['wgsl']));
     void this.#forks.follow(wgsl);
@@ -258,7 +263,7 @@ class App {
   /** @returns {import('./address.js').Address} */
   #current() {
     const { state } = this.#store;
-    return { ...state, mod: state.editText, wgsl: this.#forks.packed };
+    return { ...state, mod: state.editText || this.#linkedMod, wgsl: this.#forks.packed };
   }
 
   #shared() {
@@ -280,6 +285,7 @@ class App {
     this.#tellProblems(problems);
     const { state } = this.#store;
     this.#store.set({ over, reading, openAs, compare, style: themed(style) });
+    this.#linkedMod = mod;
     this.#edit.follow(mod);
     void this.#forks.follow(address.wgsl);
     if (JSON.stringify(input) === JSON.stringify(state.input)) {

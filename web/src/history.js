@@ -48,6 +48,8 @@ export function keepAddress(start, read, follow) {
     follow(address, problems);
   });
 
+  addEventListener('pagehide', () => timer !== undefined && write());
+
   return {
     /** The state has changed. */
     changed: () => (timer ??= setTimeout(write, WRITE_MS)),

@@ -28,7 +28,7 @@ import { scopedStore } from './store.js';
 /**
  * @param {HTMLElement} element filled by the view
  * @param {Model} model
- * @param {{ kernel?: HTMLElement, only?: readonly Part[], own?: { stop: () => void } }} [options] `kernel`: the element of a
+ * @param {{ kernel?: HTMLElement, only?: readonly Part[], own?: import('./panels/kernel.js').Own }} [options] `kernel`: the element of a
  *   part that stands outside of `element`; `only`: the parts that are shown, and for which Python computes; `own`: where
  *   the visitor can edit kernels, what ends Python
  * @returns {View}

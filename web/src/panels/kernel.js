@@ -5,7 +5,6 @@ import { shortError } from '../format.js';
 import { explained } from '../term.js';
 import { field, heading, select } from './elements.js';
 import { isSameText } from './fork-list.js';
-import { mountForks } from './forks.js';
 import { describeAdapter, describeMeasurement, namesToRun, withTiming } from './measured.js';
 import { mountShader } from './shader.js';
 import { timingLines, timingTable } from './timings.js';
@@ -16,12 +15,15 @@ import { describeShape } from './wording.js';
  * @typedef {import('../types').Measurement} Measurement
  * @typedef {import('../store.js').Fork} Fork
  *
+ * @typedef {{ stop: () => void, mountForks: typeof import('./forks.js').mountForks }} Own `stop` ends Python wherever it is,
+ *   and starts it anew; `mountForks` comes from outside, so that a notebook's front end has no editor in it
+ *
  * @typedef {object} Panel
  * @property {import('../api.js').Api} api
  * @property {import('../store.js').Store} store
  * @property {ReturnType<typeof buildView>} view
  * @property {ReturnType<typeof mountShader>} shader
- * @property {ReturnType<typeof mountForks> | null} forks null where nobody can edit kernels
+ * @property {ReturnType<typeof import('./forks.js').mountForks> | null} forks null where nobody can edit kernels
  * @property {(() => void) | undefined} stop ends Python wherever it is
  * @property {string[]} variants of this adapter
  * @property {Record<string, import('../worker.js').OperationInfo>} operations beside attention itself
@@ -41,7 +43,7 @@ const PATIENCE_MS = 5000; // after Cancel, before ending Python is offered
  * @param {HTMLElement} element
  * @param {import('../api.js').Api} api
  * @param {import('../store.js').Store} store
- * @param {{ stop: () => void }} [own] where kernels can be edited: ends Python wherever it is, and starts it anew
+ * @param {Own} [own] where kernels can be edited
  */
 export function mountKernel(element, api, store, own) {
   const view = buildView({ choose: (variant) => store.set({ variant }), cancel: () => cancel(panel) });
@@ -52,7 +54,7 @@ export function mountKernel(element, api, store, own) {
     store,
     view,
     shader: mountShader(view.shader, own ? (measured) => panel.forks?.add(measured.variant, measured.wgsl) : null),
-    forks: own ? mountForks(api, store, {
+    forks: own ? own.mountForks(api, store, {
           time: (fork) => timeFork(panel, fork),
           taken: () => names(panel),
           renamed: (from, to) => renamed(panel, from, to),
