@@ -24,6 +24,7 @@ def prepared(page, **given):
     arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
     lab.run(f"from e2e.page.fake_writer import install\ninstall({arguments})")
     page.get_by_role("radio", name="Write").check(force=True)
+    panel(page).get_by_role("textbox", name="Prompt").wait_for()  # its script has come
     return page
 
 
