@@ -263,7 +263,8 @@ class App {
   /** @returns {import('./address.js').Address} */
   #current() {
     const { state } = this.#store;
-    return { ...state, mod: state.editText || this.#linkedMod, wgsl: this.#forks.packed };
+    // A focus that waits for its source is what the address says already.
+    return { ...state, ...this.#wanted, mod: state.editText || this.#linkedMod, wgsl: this.#forks.packed };
   }
 
   #shared() {
