@@ -35,7 +35,8 @@ test('the light theme has the colours in reverse', () => {
 
 test('what it was not made for is left to Python', () => {
   const head = { layer: start.layer, head: start.head };
-  for (const [method, payload] of [
+  /** @type {[string, Record<string, unknown>][]} */
+  const calls = [
     ['row', { ...head, head: 0, query: 9 }],
     ['row', { ...head, query: 9, over: 'layer' }],
     ['row', { ...head, query: 9, show: 'gradient' }],
@@ -46,7 +47,8 @@ test('what it was not made for is left to Python', () => {
     ['overview', { layer: 0, ...STYLE, range: 'map' }],
     ['decode_open', { layer: 0 }],
     ['constructor', {}],
-  ]) {
+  ];
+  for (const [method, payload] of calls) {
     expect(picture.answer(method, payload)).toBeUndefined();
   }
 });
