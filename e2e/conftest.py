@@ -20,7 +20,12 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
-from e2e.error_ratios import error_ratios, pytest_terminal_summary  # noqa: F401 - pytest looks for them here
+from e2e.error_ratios import (  # noqa: F401 - pytest looks for them here
+    error_ratios,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from e2e.lab import PATIENCE_MS, PATIENCE_S, Lab, wait_for_maps, wait_until_ready
 from scripts.browser import browser_flags, find_browser
 from scripts.build import build

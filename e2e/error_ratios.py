@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,20 @@ _RATIOS = ErrorRatios()
 def error_ratios() -> ErrorRatios:
     """Where kernel checks note their ratios."""
     return _RATIOS
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what this process has noted to the one that prints, where several run the tests."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["error_ratios"] = [[*row, ratios] for row, ratios in _RATIOS.rows.items()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what another process has noted."""
+    for feature, variant, ratios in getattr(node, "workeroutput", {}).get("error_ratios", ()):
+        _RATIOS.rows[feature, variant] += ratios
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -56,7 +56,8 @@ GROUPS: dict[str, list[Callable[[], None]]] = {
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
     "unit tests": [tests_of_scripts, python_module("pytest", "tests")],
     "build": [site],
-    "end-to-end tests": [python_module("pytest", "e2e")],
+    # Two browsers beside each other; a file's tests share a page and stay together.
+    "end-to-end tests": [python_module("pytest", "e2e", "--numprocesses", "2", "--dist", "loadfile")],
 }
 
 

@@ -36,7 +36,7 @@ const HAD_MODEL = 'py-attn.model';
 const START = startAddress({ layer: SAMPLE.layer, head: SAMPLE.head, query: SAMPLE.query, key: SAMPLE.key });
 /** What of the state the address keeps. */
 const KEPT = /** @type {(keyof import('./store.js').State)[]} */ ([
-  'input', 'layer', 'head', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'compare', 'editText', 'forks',
+  'input', 'layer', 'head', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'compare', 'edit', 'editText', 'forks',
 ]);
 
 /**
@@ -140,7 +140,7 @@ class App {
       () => this.#current(),
       (asked, unclear) => this.#follow(asked, unclear),
     );
-    this.#store.on(['editText'], () => (this.#linkedMod = ''));
+    this.#store.on(['edit'], () => (this.#linkedMod = ''));
     this.#store.on(KEPT, () => this.#address.changed());
     this.#forks = keepForks(this.#store, () => this.#address.changed(), () => this.#tellProblems(['wgsl']));
     void this.#forks.follow(wgsl);
