@@ -209,7 +209,7 @@ def test_another_input_is_chosen_while_the_model_is_loaded(writer, halfway):
 def test_a_model_that_arrives_while_another_input_is_shown_writes_nothing(writer):
     page = writer
     held = []
-    with served(page, held.append):
+    with served(page, lambda route: held.append(route)):
         load(page)
         page.wait_for_function("() => !document.querySelector('#write .model-loading').hidden")
         while not held:
