@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from e2e.conftest import watched_context
-from e2e.lab import next_frames, until
+from e2e.lab import next_frames, until, wait_for_maps, wait_until_ready
 from e2e.page_view import expect_weight, settled_map
 from e2e.test_element import npz
 from e2e.test_page import open_sample, open_synthetic
@@ -78,6 +78,17 @@ def token_at(page, side, index):
     _, row, scrolled = map(float, canvas.get_attribute("data-place").split())
     x = box["x"] + (30 if side == "query" else box["width"] - 30)
     return x, box["y"] + (index + 0.5) * row - scrolled
+
+
+def test_an_address_opens_them_before_python_is_there(page, site_url):
+    page.goto(f"{site_url}{START}&as=sentence")
+    # The picture that came with the page has this head's weights.
+    expect(tokens(page).nth(2)).to_have_attribute("aria-label", re.compile(r"^animal \(position 2\): 0\.6"))
+    expect(page.locator("#focus .heatmap-box")).to_be_hidden()
+    assert page.locator("#overview[data-painted]").count() == 0
+    wait_until_ready(page)
+    wait_for_maps(page, 1)
+    label_has(page.locator("#focus"), 2, exact(page, "float(maps[3, 1, 9, 2])"))
 
 
 @pytest.fixture
@@ -228,7 +239,7 @@ def test_both_are_saved_as_figures(shown, focus, artifacts):
 
 
 def test_long_texts_say_what_is_drawn_and_stay_smooth(shown, focus, artifacts):
-    open_synthetic(shown, Length="300", Heads="8", **{"KV heads": "2"})
+    open_synthetic(shown, Length="300", Mask="none")
     draw_as(focus, "Lines")
     assert lines_drawn(shown) == 1500
     expect(focus.locator(".lines-note")).to_contain_text("The 1,500 strongest of ")
@@ -240,7 +251,7 @@ def test_long_texts_say_what_is_drawn_and_stay_smooth(shown, focus, artifacts):
     shown.wait_for_function("document.querySelector('.lines-scroll').scrollTop > 1000")
     draw_as(focus, "Text")
     expect(tokens(focus)).to_have_count(300)
-    open_synthetic(shown, Length="1200", Heads="2")
+    open_synthetic(shown, Length="1200", Mask="causal")
     expect(focus.locator(".sentence-pages")).to_contain_text("of 1,200 are shown")
     expect(tokens(focus)).to_have_count(1000)
     tokens(focus).first.press("End")

@@ -56,8 +56,7 @@ export function buildFocus(style, actions) {
   const subtitle = h('p', null, ' ');
   const box = h('div', { class: 'heatmap-box' });
   const inspector = h('p', { class: 'inspector' }, ' ');
-  const pins = h('div');
-  const as = h('div', { class: 'focus-as' });
+  const pins = h('div', { class: 'focus-pins' });
   const heads = h('div');
   const views = h('div');
   const hints = usage();
@@ -76,7 +75,6 @@ export function buildFocus(style, actions) {
     h('div', { class: 'focus-said' }, meaning),
     inspector,
     figures,
-    as,
     heads,
     pins,
     box,
@@ -86,7 +84,7 @@ export function buildFocus(style, actions) {
     marks,
     hints,
   ];
-  return { parts, as, heads, views, hints, tools, marks, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
+  return { parts, heads, views, hints, tools, marks, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */

@@ -30,22 +30,27 @@ const USAGE = {
   lines: `Point at a token to see its links alone. ${Click()} it to choose it. Up and down choose another token, left and right change between queries and keys; Shift+click, or Enter, pins a link.`,
 };
 
+const SEVERAL =
+  'Ctrl+click (⌘+click) a map of the overview, or “Add a head”, shows several heads together; with the keyboard, Ctrl+Enter in the overview keeps the head in focus.';
+
 /**
  * @param {import('../api.js').Api} api @param {import('../store.js').Store} store
  * @param {{ onMaximum: (maximum: number) => void }} listeners `onMaximum`: another weight has the last colour
  */
 export function mountViews(api, store, { onMaximum }) {
   const as = segmented('How the head is drawn', AS, 'map', (value) => store.set({ openAs: /** @type {State['openAs']} */ (value), hover: null }));
+  as.classList.add('focus-as');
   const direction = segmented('Direction', DIRECTIONS, 'from', (value) => store.set({ direction: /** @type {State['direction']} */ (value) }));
-  const problem = h('p', { class: 'small', role: 'status' });
+  const problem = h('p', { class: 'small views-problem', role: 'status' });
   const usage = h('p', { class: 'muted small' });
   const weights = createTokenWeights(api, store, (error) => (problem.textContent = `The weights could not be computed: ${shortError(error)}`));
   const legend = mountLegend(store, () => update());
   const sentence = mountSentence(store);
   const lines = mountLines(api, store, { weights, on: () => legend.on, onWeights: () => say(), onMaximum });
-  const body = h('div', { class: 'views', hidden: true }, direction, problem, sentence.element, lines.element, usage);
+  const body = h('div', { class: 'views', hidden: true }, h('div', { class: 'views-head' }, direction, lines.only), problem, sentence.element, lines.element, usage);
   /** @type {Uint8Array | null} */
   let colors = null;
+  let coloured = ''; // the style of these colours
 
   const drawSentence = () => {
     if (store.state.openAs !== 'sentence' || !colors) return;
@@ -69,7 +74,10 @@ export function mountViews(api, store, { onMaximum }) {
   const loadColors = latest(
     async () => {
       const { colormap, scale } = store.state.style;
+      const asked = [colormap, scale, showOf(store.state)].join('/');
+      if (asked === coloured) return;
       colors = (await api.legend(colormap, scale, showOf(store.state))).rgba;
+      coloured = asked;
       drawSentence();
     },
     () => {},
@@ -97,12 +105,12 @@ export function mountViews(api, store, { onMaximum }) {
     choose(direction, way);
     body.hidden = openAs === 'map';
     sentence.element.hidden = openAs !== 'sentence';
-    lines.element.hidden = openAs !== 'lines';
-    usage.textContent = openAs === 'map' ? '' : USAGE[openAs];
+    lines.element.hidden = lines.only.hidden = openAs !== 'lines';
+    usage.textContent = openAs === 'map' ? '' : `${USAGE[openAs]} ${SEVERAL}`;
   };
 
-  store.on(['openAs', 'direction'], draw);
-  store.on(['openAs', 'style', 'over'], () => store.state.openAs !== 'map' && loadColors(undefined));
+  store.on(['source', 'openAs', 'direction'], draw);
+  store.on(['source', 'openAs', 'style', 'over'], () => store.state.openAs === 'sentence' && loadColors(undefined));
   store.on(['openAs', 'source', 'sourceNumber', 'edit', 'layer', 'head', 'heads', 'over', 'query', 'key', 'direction', 'pins', 'style'], update);
   store.on(['query', 'key'], ({ openAs, query, key, direction: way, hover }) => openAs === 'lines' && !hover && lines.reveal(way === 'from' ? query : key));
   store.on(['hover'], say);

@@ -96,9 +96,8 @@ export function mountFocus(element, api, store) {
     inspect: () => inspect(panel),
   };
   const margins = mountMargins(api, store, () => map);
-  fill(view.tokens, ...mountReading(api, store).elements, margins.label);
+  fill(view.tokens, panel.views.as, ...mountReading(api, store).elements, margins.label);
   fill(view.figures, margins.figures);
-  fill(view.as, panel.views.as);
   fill(view.heads, panel.views.legend);
   fill(view.views, panel.views.body);
   listen(panel);
@@ -146,16 +145,16 @@ function listen(panel) {
     drawLegend(panel);
     map.recolor();
   });
-  store.on(['openAs'], ({ openAs }) => {
+  store.on(['source', 'openAs'], ({ openAs }) => {
     view.box.hidden = openAs !== 'map';
     view.hints.hidden = openAs !== 'map';
     view.legend.hidden = openAs === 'lines';
-    view.tools.dataset.as = view.tokens.dataset.as = openAs;
+    for (const one of [view.tools, view.tokens, view.pins]) one.dataset.as = openAs;
     view.figures.hidden = openAs !== 'map';
     view.pooling.hidden = openAs !== 'map';
     if (openAs !== 'map') view.sampling.hidden = true;
-    panel.request();
   });
+  store.on(['openAs'], () => panel.request());
   store.on(['over'], () => drawLegend(panel));
   store.on(['query', 'key'], ({ query, key }) => {
     map.setChosen(query, key);

@@ -7,8 +7,12 @@ import { drawnHeads, SCREEN_HUES } from './shade.js';
 
 /** @typedef {import('../store.js').Head} Head */
 
-const HINT = 'Ctrl+click (⌘+click) a map of the overview, or “Add a head”, shows several heads together; with the keyboard, Ctrl+Enter keeps the head in focus.';
-const OTHER = 'Several heads are shown together where the map is that of “This head”.';
+/** What is said where several heads are not drawn, or no more of them can be. */
+const NOTES = {
+  over: 'Several heads are shown together where the map is that of “This head”.',
+  map: 'The map shows the head in focus; “Text” and “Lines” draw them together.',
+  full: 'Eight heads are as many as can be told apart.',
+};
 
 /** @param {Head} one */
 const key = ({ layer, head }) => `${layer}/${head}`;
@@ -22,7 +26,7 @@ export function mountLegend(store, onChange) {
   const chips = h('ul', { class: 'head-chips', 'aria-label': 'Heads shown together' });
   const add = h('select', { class: 'input compact', 'aria-label': 'Add a head', onchange: () => choose() });
   const clear = h('button', { class: 'button compact', type: 'button', onclick: () => store.set({ heads: [] }) }, 'Only this head');
-  const note = h('p', { class: 'muted small head-note' }, HINT);
+  const note = h('p', { class: 'muted small head-note' });
   const element = h('div', { class: 'head-legend' }, chips, add, clear, note);
   let shape = '';
   /** @type {HTMLElement[]} */
@@ -52,11 +56,12 @@ export function mountLegend(store, onChange) {
     const drawn = drawnHeads(store.state);
     const isOne = over === 'head';
     const isFull = drawn.length >= MAX_HEADS;
-    element.hidden = openAs === 'map' && !heads.length;
+    element.hidden = !heads.length && (openAs === 'map' || !isOne);
     add.hidden = !isOne || layersTimesHeads(source) < 2;
     add.disabled = isFull;
     clear.hidden = !isOne || !heads.length;
-    note.textContent = isFull ? 'Eight heads are as many as can be told apart.' : !isOne ? OTHER : openAs === 'map' ? 'Several heads are drawn together as “Text” and as “Lines”; the map shows the one in focus.' : HINT;
+    note.textContent = !isOne && heads.length ? NOTES.over : isFull ? NOTES.full : openAs === 'map' ? NOTES.map : '';
+    note.hidden = !note.textContent;
     figures = drawn.map(() => h('span', { class: 'number' }, ''));
     fill(chips, isOne ? drawn.map((one, i) => chip(one, i, drawn.length > 1)) : []);
   };

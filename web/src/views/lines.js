@@ -34,12 +34,12 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
   const canvas = h('canvas', { class: 'lines', tabIndex: 0, role: 'application', 'aria-roledescription': 'line view' });
   const sizer = h('div', { class: 'lines-sizer' }, canvas);
   const scroll = h('div', { class: 'lines-scroll' }, sizer);
-  const only = h('input', { type: 'checkbox', onchange: () => update() });
+  const box = h('input', { type: 'checkbox', onchange: () => update() });
+  const only = h('label', { class: 'check small' }, box, 'Lines of the chosen token only');
   const note = h('p', { class: 'muted small lines-note', role: 'status' }, ' ');
   const element = h(
     'div',
     { class: 'lines-view' },
-    h('label', { class: 'check small' }, only, 'Lines of the chosen token only'),
     h('div', { class: 'lines-head muted small', 'aria-hidden': 'true' }, h('span', null, 'Queries'), h('span', null, 'Keys')),
     scroll,
     note,
@@ -54,6 +54,8 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
   let own = null;
   /** @type {string[] | null} */
   let tokens = null;
+  /** The colours that apply, null when they have to be read again. @type {Pick<import('./draw-lines.js').Scene, 'hues' | 'theme'> | null} */
+  let paint = null;
   let room = 60;
   let frame = 0;
   let width = 0;
@@ -64,7 +66,7 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
   const alone = () => {
     if (pointed) return pointed;
     const { direction, query, key } = store.state;
-    if (!only.checked) return null;
+    if (!box.checked) return null;
     return direction === 'from' ? { side: 'query', index: query } : { side: 'key', index: key };
   };
 
@@ -119,6 +121,10 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
   const say = () => {
     const { source } = store.state;
     if (!known || !source) return;
+    if (box.checked) {
+      note.textContent = 'Only links of the chosen token are drawn.';
+      return;
+    }
     const { drawn, count, isPart } = known;
     const isAll = drawn === count;
     const whole = inView(place(), source.length);
@@ -142,8 +148,8 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
     const { style, query, key, pins } = store.state;
     const of = alone();
     return {
-      ...place(), tokens: tokens ?? [], links: linksOf(of), hues: hues(element, drawnHeads(store.state).length), scale: style.scale,
-      maximum: known?.maximum ?? 1, query, key, pointed: of, pins, theme: readTheme(element),
+      ...place(), tokens: tokens ?? [], links: linksOf(of), scale: style.scale, maximum: known?.maximum ?? 1, query, key, pointed: of, pins,
+      ...(paint ??= { hues: hues(element, drawnHeads(store.state).length), theme: readTheme(element) }),
     };
   };
 
@@ -188,11 +194,16 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
       pointed = null;
       resize();
     }
-    const of = alone();
-    if (of) ask(of.index, of.side === 'query' ? 'from' : 'to');
+    paint = null;
+    askAlone();
     load(undefined);
     say();
     redraw();
+  };
+
+  const askAlone = () => {
+    const of = alone();
+    if (of) ask(of.index, of.side === 'query' ? 'from' : 'to');
   };
 
   const ask = weights.lane(() => {
@@ -206,7 +217,8 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
     pointed = to;
     const { query, key } = store.state;
     store.set({ hover: to && (to.side === 'query' ? { query: to.index, key } : { query, key: to.index }) });
-    update();
+    askAlone();
+    redraw();
   };
 
   /** @param {Pointed} to */
@@ -238,7 +250,7 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
 
   return {
     element,
-    canvas,
+    only,
     update,
     reveal,
     scene,
