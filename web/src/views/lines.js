@@ -191,8 +191,10 @@ export function mountLines(api, store, { weights, on, onWeights, onMaximum }) {
     if (tokens !== source.tokens) {
       tokens = source.tokens;
       room = Math.min(labelRoom(tokens, (text) => textWidth(text, FONT)), Math.max(60, width * 0.34 || 104));
-      pointed = null;
+      pointed = known = own = null;
+      note.textContent = 'The strongest links are being looked for.';
       resize();
+      reveal(store.state.direction === 'from' ? store.state.query : store.state.key);
     }
     paint = null;
     askAlone();
