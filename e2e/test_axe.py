@@ -13,6 +13,8 @@ from e2e.lab import wait_for_maps, wait_until_ready
 AXE = Path("node_modules/axe-core/axe.min.js")
 #: No colour is on its way to that of the other theme.
 SETTLED = "() => document.getAnimations().every(({ playState }) => playState !== 'running')"
+COLOURED = "() => document.querySelector('.sentence-token[aria-label*=\"L2 H4\"]')"
+DRAWN = "() => document.querySelector('.lines-scroll')?.dataset.lines > 0"
 RUN = """async () => {
     const { violations } = await axe.run(document, { resultTypes: ["violations"] });
     return violations.flatMap(({ id, nodes }) =>
@@ -58,6 +60,16 @@ def test_pinned_cells_and_open_menus(open_page):
     for details in open_page.locator("details").all():
         details.evaluate("one => (one.open = true)")
     assert violations(open_page) == []
+
+
+@pytest.mark.parametrize("name", ["Text", "Lines"])
+def test_several_heads_as_text_and_as_lines(open_page, name):
+    open_page.locator('.thumb[data-head="2/4"]').click(modifiers=["ControlOrMeta"])
+    mode(open_page, name)
+    open_page.wait_for_function(COLOURED if name == "Text" else DRAWN)
+    assert violations(open_page) == []
+    mode(open_page, "Map")
+    open_page.get_by_role("button", name="Only this head").click()
 
 
 def test_synthetic_input(open_page):

@@ -5,7 +5,7 @@
  * has no meaning is left out and named. What a fragment asks for still has to fit the source, which is not known here.
  */
 
-import { BEGINNING } from './store.js';
+import { BEGINNING, MAX_HEADS } from './store.js';
 
 /**
  * @typedef {import('./store.js').State} State
@@ -14,8 +14,8 @@ import { BEGINNING } from './store.js';
  * @typedef {{ kind: 'sample' | 'write' } | { kind: 'text', text: string } | { kind: 'synthetic', shape: SyntheticShape } |
  *   { kind: 'file', name: string }} Input what the maps are computed from
  *
- * @typedef {Pick<State, 'layer' | 'head' | 'query' | 'key' | 'pins' | 'view' | 'over' | 'reading' | 'openAs' | 'compare' |
- *   'style'>} Look what of it is looked at, and how
+ * @typedef {Pick<State, 'layer' | 'head' | 'heads' | 'query' | 'key' | 'pins' | 'view' | 'over' | 'reading' | 'openAs' |
+ *   'direction' | 'compare' | 'style'>} Look what of it is looked at, and how
  *
  * @typedef {Look & { input: Input, mod: string, wgsl: string }} Address `mod` is the text of a score_mod, `wgsl` that of
  *   kernels, packed; both '' for none
@@ -29,6 +29,7 @@ const MAX_INDEX = 1_000_000;
 const SYNTHETIC = /** @type {(keyof SyntheticShape)[]} */ (['length', 'heads', 'kv_heads', 'head_dim', 'mask', 'window', 'softcap', 'seed']);
 const OVER = /** @type {const} */ (['head', 'layer', 'all', 'rollout']);
 const AS = /** @type {const} */ (['map', 'sentence', 'lines']);
+const DIRECTIONS = /** @type {const} */ (['from', 'to']);
 const MASKS = ['causal', 'none', 'padding', 'documents', 'alibi'];
 const STYLE = {
   colormap: ['rocket', 'magma', 'viridis'],
@@ -120,6 +121,10 @@ const FIELDS = {
   },
   layer: indexField('layer'),
   head: indexField('head'),
+  heads: {
+    write: ({ heads }) => (heads.length ? heads.map(({ layer, head }) => `${layer}.${head}`).join(',') : null),
+    read: (text) => ({ heads: readHeads(text.split(',')) }),
+  },
   query: indexField('query'),
   key: indexField('key'),
   pins: {
@@ -155,6 +160,10 @@ const FIELDS = {
   as: {
     write: ({ openAs }) => (openAs === 'map' ? null : openAs),
     read: (text) => ({ openAs: oneOf(text, AS) }),
+  },
+  direction: {
+    write: ({ direction }) => (direction === 'from' ? null : direction),
+    read: (text) => ({ direction: oneOf(text, DIRECTIONS) }),
   },
   compare: {
     write: ({ compare }) => compare && writeCompare(compare),
@@ -192,11 +201,20 @@ function readShape(parts) {
 /** @param {string[]} parts */
 function readPins(parts) {
   must(parts.length <= MAX_PINS);
-  return parts.map((part) => {
-    const pair = part.split('.');
-    must(pair.length === 2);
-    return { query: index(pair[0]), key: index(pair[1]) };
-  });
+  return parts.map(readPair).map(([query, key]) => ({ query, key }));
+}
+
+/** @param {string[]} parts */
+function readHeads(parts) {
+  must(parts.length <= MAX_HEADS && new Set(parts).size === parts.length);
+  return parts.map(readPair).map(([layer, head]) => ({ layer, head }));
+}
+
+/** @param {string} part such as "5.11" */
+function readPair(part) {
+  const pair = part.split('.');
+  must(pair.length === 2);
+  return pair.map(index);
 }
 
 /** @param {number[]} numbers */
@@ -239,8 +257,8 @@ function readCompare(text) {
 
 /** The state in which the page begins; where it differs from that of the store, the page says so. @param {Partial<Address>} [other] @returns {Address} */
 export function startAddress(other) {
-  const { layer, head, query, key, pins, view, over, reading, openAs, compare, style } = BEGINNING;
-  return { input: { kind: 'sample' }, layer, head, query, key, pins, view, over, reading, openAs, compare, style, mod: '', wgsl: '', ...other };
+  const { layer, head, heads, query, key, pins, view, over, reading, openAs, direction, compare, style } = BEGINNING;
+  return { input: { kind: 'sample' }, layer, head, heads, query, key, pins, view, over, reading, openAs, direction, compare, style, mod: '', wgsl: '', ...other };
 }
 
 /**

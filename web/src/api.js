@@ -57,6 +57,18 @@ export function createApi(call) {
      * @returns {Promise<import('./types').Legend>}
      */
     legend: (colormap, scale, show = 'weights', maximum = 1) => call('legend', { colormap, scale, show, maximum }),
+    /**
+     * @param {{ heads: number[][], position: number, direction: import('./store.js').Direction, show: import('./types').Show,
+     *   over: import('./types').Over, range?: 'unit' | 'map' }} given
+     * @returns {Promise<import('./types').TokenWeights>}
+     */
+    tokenWeights: (given) => call('token_weights', given),
+    /**
+     * @param {{ heads: number[][], rows: number[], columns: number[], most: number, show: import('./types').Show,
+     *   over: import('./types').Over, range?: 'unit' | 'map' }} part
+     * @returns {Promise<import('./types').Strongest>}
+     */
+    strongest: (part) => call('strongest', part),
     /** @param {import('./store.js').Reading} reading @returns {Promise<SourceInfo>} */
     readAs: ({ words, special }) => call('read_as', { words, special }),
     /** @param {number} layer @param {number} head @param {import('./types').Over} over @returns {Promise<import('./types').Margins>} */

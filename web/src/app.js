@@ -36,7 +36,8 @@ const HAD_MODEL = 'py-attn.model';
 const START = startAddress({ layer: SAMPLE.layer, head: SAMPLE.head, query: SAMPLE.query, key: SAMPLE.key });
 /** What of the state the address keeps. */
 const KEPT = /** @type {(keyof import('./store.js').State)[]} */ ([
-  'input', 'layer', 'head', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'compare', 'edit', 'editText', 'forks',
+  'input', 'layer', 'head', 'heads', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'direction', 'compare', 'edit',
+  'editText', 'forks',
 ]);
 
 /**
@@ -282,10 +283,10 @@ class App {
 
   /** Shows what an address asks for. @param {import('./address.js').Address} address @param {string[]} problems */
   #follow(address, problems) {
-    const { input, mod, style, over, reading, openAs, compare } = address;
+    const { input, mod, style, over, reading, openAs, direction, compare } = address;
     this.#tellProblems(problems);
     const { state } = this.#store;
-    this.#store.set({ over, reading, openAs, compare, style: themed(style) });
+    this.#store.set({ over, reading, openAs, direction, compare, style: themed(style) });
     this.#linkedMod = mod;
     this.#edit.follow(mod);
     void this.#forks.follow(address.wgsl);
@@ -320,8 +321,8 @@ class App {
   /** Shows the head and the cell at which an example's finding is seen. @param {import('./first/examples.js').Example} example */
   #openExample({ text, layer, head, query, key }) {
     const input = text === SAMPLE.text ? START.input : { kind: /** @type {const} */ ('text'), text };
-    const { style, openAs, compare, mod } = this.#current();
-    this.#follow({ ...START, input, layer, head, query, key, style: { ...style, show: 'weights' }, openAs, compare, mod }, []);
+    const { style, openAs, direction, compare, mod } = this.#current();
+    this.#follow({ ...START, input, layer, head, query, key, style: { ...style, show: 'weights' }, openAs, direction, compare, mod }, []);
   }
 
   /** Resolves with its title. @returns {Promise<string>} */

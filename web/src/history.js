@@ -9,7 +9,7 @@ import { decode, encode } from './address.js';
 
 const WRITE_MS = 150; // after a change, so that a moving pointer writes once
 /** Changes of these make a step for the browser's Back; those of others belong to the step they were made in. */
-const STEPS = /** @type {(keyof Address)[]} */ (['input', 'layer', 'head', 'over', 'reading', 'openAs', 'compare', 'mod', 'wgsl']);
+const STEPS = /** @type {(keyof Address)[]} */ (['input', 'layer', 'head', 'heads', 'over', 'reading', 'openAs', 'direction', 'compare', 'mod', 'wgsl']);
 /** Steps that follow each other faster, as when arrow keys are held, are one. */
 const STEP_MS = 1000;
 

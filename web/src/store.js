@@ -15,7 +15,11 @@
  * @property {import('./heatmap/view.js').View | null} view what is on screen of the large map, null for all of it
  * @property {Over} over whose map is shown: the head's, a mean over heads, or the attention rollout up to the layer
  * @property {Reading} reading how tokens are read
+ * @property {readonly Head[]} heads that are kept, in the order in which they were chosen: the sentence and the lines show them
+ *   beside the head in focus
  * @property {'map' | 'sentence' | 'lines'} openAs how the head in focus is drawn
+ * @property {Direction} direction whether the sentence and the lines speak of what a token attends to (the query's row), or of
+ *   which tokens attend to it (the key's column)
  * @property {Compare | null} compare what the head in focus is compared with
  * @property {string} editText the score_mod and mask_mod that are applied, '' for none
  * @property {readonly Fork[]} forks kernels that the visitor has edited
@@ -27,6 +31,8 @@
  * @property {import('./types').Measurement[]} timings of the layer in focus, one a variant
  *
  * @typedef {{ query: number, key: number }} Cell
+ * @typedef {{ layer: number, head: number }} Head
+ * @typedef {'from' | 'to'} Direction
  * @typedef {'head' | 'layer' | 'all' | 'rollout'} Over
  * @typedef {{ words: boolean, special: 'show' | 'hide' | 'renormalise' }} Reading whether word pieces are merged into
  *   words, and what becomes of special tokens
@@ -34,7 +40,7 @@
  *   { with: 'cache', dtype: string }} Compare
  * @typedef {{ name: string, of: string, text: string }} Fork a kernel's WGSL, and the variant that it began as
  *
- * @typedef {Pick<State, 'layer' | 'head' | 'query' | 'key' | 'pins' | 'view'>} Focus what of a source is looked at
+ * @typedef {Pick<State, 'layer' | 'head' | 'heads' | 'query' | 'key' | 'pins' | 'view'>} Focus what of a source is looked at
  *
  * @typedef {object} Store
  * @property {Readonly<State>} state
@@ -59,7 +65,9 @@ export const BEGINNING = {
   view: null,
   over: 'head',
   reading: { words: false, special: 'show' },
+  heads: [],
   openAs: 'map',
+  direction: 'from',
   compare: null,
   editText: '',
   forks: [],
@@ -123,16 +131,17 @@ export function openSource(store, source, focus) {
 }
 
 /** @param {Focus} state @returns {Focus} */
-export function focusOf({ layer, head, query, key, pins, view }) {
-  return { layer, head, query, key, pins, view };
+export function focusOf({ layer, head, heads, query, key, pins, view }) {
+  return { layer, head, heads, query, key, pins, view };
 }
 
 /** The nearest focus that a source has. @param {Focus} focus @param {SourceInfo} source @returns {Focus} */
-export function within({ layer, head, query, key, pins, view }, { layers, heads, length }) {
+export function within({ layer, head, heads: kept, query, key, pins, view }, { layers, heads, length }) {
   const clamp = (/** @type {number} */ index, /** @type {number} */ count) => Math.min(Math.max(index, 0), count - 1);
   return {
     layer: clamp(layer, layers),
     head: clamp(head, heads),
+    heads: kept.filter((one) => one.layer < layers && one.head < heads),
     query: clamp(query, length),
     key: clamp(key, length),
     pins: pins.filter((one) => one.query < length && one.key < length),
@@ -150,6 +159,45 @@ export function pin(store, { query, key }, several) {
   const isPinned = others.length < pins.length;
   if (isPinned) store.set({ pins: others, query, key });
   else store.set({ pins: [...(several ? others : []), { query, key }], query, key });
+}
+
+/** As many heads as there are hues that people tell apart (py_attn/viewer/panels/views.py). */
+export const MAX_HEADS = 8;
+
+/** The heads that are shown together: those that are kept, and the one in focus. @param {Pick<State, 'layer' | 'head' | 'heads'>} state @returns {Head[]} */
+export function shownHeads({ layer, head, heads }) {
+  if (heads.some((one) => isHead(one, { layer, head }))) return [...heads];
+  return [...heads.slice(0, MAX_HEADS - 1), { layer, head }];
+}
+
+/**
+ * Shows a head beside the others, or lets it go; the last one stays.
+ * @param {Store} store @param {Head} head @returns {boolean} whether there was room for it
+ */
+export function toggleHead(store, head) {
+  const shown = shownHeads(store.state);
+  const others = shown.filter((one) => !isHead(one, head));
+  if (others.length === shown.length) {
+    if (shown.length >= MAX_HEADS) return false;
+    store.set({ heads: [...shown, head] });
+  } else {
+    const { layer, head: index } = others.length && isHead(head, store.state) ? others[0] : store.state;
+    store.set({ heads: others.length > 1 ? others : [], layer, head: index });
+  }
+  return true;
+}
+
+/** Keeps the head in focus, so that others are shown beside it, or lets it go. @param {Store} store */
+export function keepHead(store) {
+  const { layer, head, heads } = store.state;
+  const others = heads.filter((one) => !isHead(one, { layer, head }));
+  if (others.length < heads.length) store.set({ heads: others });
+  else if (heads.length < MAX_HEADS) store.set({ heads: [...heads, { layer, head }] });
+}
+
+/** @param {Head} one @param {Head} other */
+export function isHead(one, other) {
+  return one.layer === other.layer && one.head === other.head;
 }
 
 /**

@@ -163,6 +163,25 @@ export interface Row {
   links: { key: number; weight: number }[];
 }
 
+/** One token's weights in several heads, one head after the other. */
+export interface TokenWeights {
+  weights: Float32Array;
+  /** the weight that has the last colour */
+  maximum: number;
+}
+
+/** The strongest links of a part of several heads' maps, the strongest first. */
+export interface Strongest {
+  /** which of the heads that were asked for */
+  head: Int32Array;
+  query: Int32Array;
+  key: Int32Array;
+  weight: Float32Array;
+  /** how many weights of the part are not zero */
+  count: number;
+  maximum: number;
+}
+
 export interface Legend {
   rgba: Uint8Array<ArrayBuffer>;
   ticks: { value: number; at: number }[];

@@ -13,7 +13,9 @@ const FULL = {
   view: { x: 1.5, y: 0, span: 6.25 },
   over: 'rollout',
   reading: { words: true, special: 'renormalise' },
+  heads: [{ layer: 0, head: 3 }, { layer: 5, head: 0 }],
   openAs: 'lines',
+  direction: 'to',
   compare: { with: 'text', text: 'The dog, a cat' },
   style: { colormap: 'viridis', scale: 'log', pool: 'mean', show: 'gradient', range: 'map' },
   mod: 'def score_mod(score, b, h, q, k):\n    return score - pa.abs(q - k)',
@@ -54,8 +56,8 @@ describe('an address', () => {
   });
 
   it('names what has no meaning, and keeps the rest', () => {
-    const { address, problems } = read('#text=hi&layer=-1&head=2&query=1e9&pins=1.2,3&view=0,0,0&style=jet,sqrt,max,weights,unit&over=x&nonsense=1&key=%E0%A4');
-    expect(problems).toEqual(['layer', 'query', 'pins', 'view', 'style', 'over', 'nonsense', 'key']);
+    const { address, problems } = read('#text=hi&layer=-1&head=2&query=1e9&pins=1.2,3&heads=0.1,0.1&direction=up&view=0,0,0&style=jet,sqrt,max,weights,unit&over=x&nonsense=1&key=%E0%A4');
+    expect(problems).toEqual(['layer', 'query', 'pins', 'heads', 'direction', 'view', 'style', 'over', 'nonsense', 'key']);
     expect(address).toEqual({ ...START, input: { kind: 'text', text: 'hi' }, head: 2 });
   });
 

@@ -14,6 +14,7 @@ from py_attn.viewer.panels import (  # noqa: F401
     own_kernel,
     reading,
     status,
+    views,
     why,
     write,
 )

@@ -28,7 +28,7 @@ import { drawMargins } from './margins.js';
  *
  * @typedef {Pick<CanvasRenderingContext2D, 'save' | 'restore' | 'translate' | 'rotate' | 'beginPath' | 'moveTo' |
  *   'lineTo' | 'rect' | 'stroke' | 'clearRect' | 'fillRect' | 'strokeRect' | 'lineWidth' | 'font' | 'textAlign' |
- *   'textBaseline' | 'imageSmoothingEnabled'> & {
+ *   'textBaseline' | 'imageSmoothingEnabled' | 'globalAlpha'> & { setLineDash(lengths: number[]): void,
  *   fillStyle: any, strokeStyle: any, clip(): void, fillText(text: string, x: number, y: number): void,
  *   measureText(text: string): { width: number },
  *   drawImage(image: HTMLCanvasElement, x: number, y: number, width: number, height: number): void }} Pen what

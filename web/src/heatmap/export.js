@@ -15,27 +15,36 @@ export const FORMATS = ['png', 'svg', 'json'];
 const PNG_SCALE = 3; // sharp on paper: 288 dots an inch
 const MOST_PIXELS = 8000; // along a side: what browsers draw without failing
 
-/** @param {import('./figure.js').Figure} figure @returns {Promise<Blob>} */
-export function toPng(figure) {
+/**
+ * Anything that a pen draws, its white ground too; lengths in CSS pixels.
+ * @typedef {{ width: number, height: number, title: string, draw: (pen: import('./draw.js').Pen) => void }} Drawing
+ */
+
+/** @param {import('./figure.js').Figure} figure @returns {Drawing} */
+export function drawingOf(figure) {
   const { width, height } = layOut(figure);
+  return { width, height, title: `${figure.title} – ${figure.subtitle}`, draw: (pen) => drawFigure(pen, figure) };
+}
+
+/** @param {Drawing} drawing @returns {Promise<Blob>} */
+export function toPng({ width, height, draw }) {
   const scale = Math.min(PNG_SCALE, MOST_PIXELS / Math.max(width, height));
   const canvas = document.createElement('canvas');
   canvas.width = Math.round(scale * width);
   canvas.height = Math.round(scale * height);
   const context = context2d(canvas);
   context.scale(scale, scale);
-  drawFigure(context, figure);
+  draw(context);
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('The browser could not make a PNG.'))), 'image/png');
   });
 }
 
-/** @param {import('./figure.js').Figure} figure @returns {Blob} */
-export function toSvg(figure) {
+/** @param {Drawing} drawing @returns {Blob} */
+export function toSvg({ width, height, title, draw }) {
   const pen = new SvgPen(textWidth);
-  drawFigure(pen, figure);
-  const { width, height } = layOut(figure);
-  return new Blob([pen.finish(width, height, `${figure.title} – ${figure.subtitle}`)], { type: 'image/svg+xml' });
+  draw(pen);
+  return new Blob([pen.finish(width, height, title)], { type: 'image/svg+xml' });
 }
 
 /**

@@ -25,6 +25,9 @@ export class SvgPen {
   /** @type {CanvasTextBaseline} */
   textBaseline = 'alphabetic';
   imageSmoothingEnabled = true;
+  globalAlpha = 1;
+  /** @type {number[]} */
+  #dash = [];
   #measure;
   /** @type {string[]} */
   #parts = [];
@@ -74,6 +77,11 @@ export class SvgPen {
     if (radians) this.#transform += `rotate(${tidy((radians * 180) / Math.PI)})`;
   }
 
+  /** @param {number[]} lengths of strokes and gaps, none for a whole line */
+  setLineDash(lengths) {
+    this.#dash = lengths;
+  }
+
   beginPath() {
     this.#path = [];
   }
@@ -108,7 +116,7 @@ export class SvgPen {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
   fillRect(x, y, width, height) {
-    this.#parts.push(`<rect${box(x, y, width, height)} fill="${this.fillStyle}"/>`);
+    this.#parts.push(`<rect${box(x, y, width, height)} fill="${this.fillStyle}"${this.#see('fill')}/>`);
   }
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
@@ -153,7 +161,13 @@ export class SvgPen {
   }
 
   #pencil() {
-    return ` stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`;
+    const dashes = this.#dash.length ? ` stroke-dasharray="${this.#dash.join(' ')}"` : '';
+    return ` stroke="${this.strokeStyle}" stroke-width="${tidy(this.lineWidth)}"${dashes}${this.#see('stroke')}`;
+  }
+
+  /** @param {'fill' | 'stroke'} what */
+  #see(what) {
+    return this.globalAlpha < 1 ? ` ${what}-opacity="${tidy(this.globalAlpha)}"` : '';
   }
 }
 

@@ -15,21 +15,35 @@ const PIXELS = 1600; // along a side of the picture at most
 export async function askFigure(api, state, { rows, columns }, { view, margins }) {
   const { source, layer, head, over } = state;
   if (!source) throw new Error('There is no map yet.');
-  const show = showOf(state);
-  const isSigned = show === 'gradient';
-  const style = { ...state.style, show, colormap: `${state.style.colormap.replace(/_r$/u, '')}_r` };
+  const style = { ...state.style, show: showOf(state), colormap: onPaper(state.style) };
   const answer = await api.window({ layer, head, rows, columns, size: [PIXELS, PIXELS], over }, style);
-  const { rgba, ticks } = await api.legend(style.colormap, style.scale, show, answer.maximum);
+  const { meaning, legend } = await barOf(api, state, answer.maximum);
   return {
     title: source.title,
     subtitle: nameMap(over, layer, head),
-    meaning: `${isSigned ? 'Weight × gradient, share of the output' : 'Attention weight'}${SCALES[style.scale]}; rows are queries, columns are keys`,
-    legend: { canvas: painted(rgba, 256, 1), ticks, isSigned },
+    meaning: `${meaning}; rows are queries, columns are keys`,
+    legend,
     tokens: source.tokens,
     view,
     margins,
     picture: { canvas: painted(answer.rgba, answer.width, answer.height), rows: answer.rows, columns: answer.columns },
   };
+}
+
+/** The colour map that is white, or nearly, at 0. @param {import('../types').Style} style */
+const onPaper = ({ colormap }) => `${colormap.replace(/_r$/u, '')}_r`;
+
+/**
+ * A colour bar on white, and its 256 colours.
+ * @param {import('../api.js').Api} api @param {import('../store.js').State} state @param {number} [maximum] the weight that has the last colour
+ */
+export async function barOf(api, state, maximum) {
+  const show = showOf(state);
+  const { scale } = state.style;
+  const { rgba, ticks } = await api.legend(onPaper(state.style), scale, show, maximum);
+  const isSigned = show === 'gradient';
+  const meaning = `${isSigned ? 'Weight × gradient, share of the output' : 'Attention weight'}${SCALES[scale]}`;
+  return { colors: rgba, meaning, legend: { canvas: painted(rgba, 256, 1), ticks, isSigned } };
 }
 
 /** @param {Uint8Array<ArrayBuffer>} rgba @param {number} width @param {number} height */

@@ -14,7 +14,7 @@ const TITLE = 'Below the map: the mean attention that each key receives. At its 
  */
 export function mountMargins(api, store, map) {
   const box = h('input', { type: 'checkbox', onchange: () => begin() });
-  const label = h('label', { class: 'check small', title: TITLE }, box, 'Margins');
+  const label = h('label', { class: 'check small margins-choice', title: TITLE }, box, 'Margins');
   const figures = h('p', { class: 'muted small margin-figures', hidden: true }, ' ');
   /** @type {import('../types').Margins | null} */
   let margins = null;

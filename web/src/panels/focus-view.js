@@ -56,7 +56,10 @@ export function buildFocus(style, actions) {
   const subtitle = h('p', null, ' ');
   const box = h('div', { class: 'heatmap-box' });
   const inspector = h('p', { class: 'inspector' }, ' ');
-  const pins = h('div');
+  const pins = h('div', { class: 'focus-pins' });
+  const heads = h('div');
+  const views = h('div');
+  const hints = usage();
   const meaning = h('p', { class: 'muted small' }, MEANING.weights);
   const marks = h('p', { class: 'muted small marks' }, ' ');
   const sampling = h('p', { class: 'muted small', hidden: true });
@@ -64,21 +67,24 @@ export function buildFocus(style, actions) {
   const tokens = h('div', { class: 'focus-tokens' });
   const figures = h('div');
   const { legend, strip, ticks } = legendFigure();
+  const tools = toolbar(actions);
   const parts = [
-    h('header', null, h('div', null, title, subtitle), toolbar(actions)),
+    h('header', null, h('div', null, title, subtitle), tools),
     h('div', { class: 'focus-what' }, over, what),
     tokens,
     h('div', { class: 'focus-said' }, meaning),
     inspector,
     figures,
+    heads,
     pins,
     box,
+    views,
     h('div', { class: 'focus-foot' }, legend, h('div', { class: 'style-choices' }, range, scale, pooling, colors)),
     sampling,
     marks,
-    usage(),
+    hints,
   ];
-  return { parts, marks, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
+  return { parts, heads, views, hints, tools, marks, title, subtitle, over, what, tokens, figures, meaning, box, inspector, pins, legend, strip, ticks, scale, range, pooling, colors, sampling };
 }
 
 /** @param {Actions} actions */

@@ -2,7 +2,7 @@
 
 import { afterPaint, choose, fill, h, putPixels } from '../dom.js';
 import { formatTick, formatToken, formatWeight, shortError } from '../format.js';
-import { download, toJson, toPng, toSvg } from '../heatmap/export.js';
+import { download, drawingOf, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
 import { showOf } from '../reading.js';
@@ -14,6 +14,7 @@ import { askFigure } from './focus-figure.js';
 import { mountMargins } from './focus-margins.js';
 import { mountReading } from './focus-reading.js';
 import { buildFocus } from './focus-view.js';
+import { mountViews } from './focus-views.js';
 import { mountPins } from './pins.js';
 import { describeMeaning, describeRows, isBuilt, nameMap } from './wording.js';
 
@@ -30,6 +31,7 @@ import { describeMeaning, describeRows, isBuilt, nameMap } from './wording.js';
  * @property {string} kind of the source that is shown; "built" for what came with the page
  * @property {string} cell what the inspector shows
  * @property {number} maximum the weight that has the last colour of the map on screen
+ * @property {ReturnType<typeof mountViews>} views
  * @property {() => void} request asks for what is on screen of the map
  * @property {() => void} inspect shows the weight of the cell under the pointer, or of the chosen one
  */
@@ -86,17 +88,20 @@ export function mountFocus(element, api, store) {
     rows: createRows(api, store),
     view,
     map,
+    views: mountViews(api, store, { onMaximum: (maximum) => setMaximum(panel, maximum) }),
     kind: '',
     maximum: 1,
     cell: '',
-    request: () => store.state.source && load(store.state),
+    request: () => store.state.source && store.state.openAs === 'map' && load(store.state),
     inspect: () => inspect(panel),
   };
   const margins = mountMargins(api, store, () => map);
-  fill(view.tokens, ...mountReading(api, store).elements, margins.label);
+  fill(view.tokens, panel.views.as, ...mountReading(api, store).elements, margins.label);
   fill(view.figures, margins.figures);
+  fill(view.heads, panel.views.legend);
+  fill(view.views, panel.views.body);
   listen(panel);
-  return { exported: (/** @type {Format} */ format) => exported(panel, format), destroy: () => map.destroy() };
+  return { exported: (/** @type {Format} */ format) => exported(panel, format), destroy: () => (map.destroy(), panel.views.destroy()) };
 }
 
 /** @param {import('../store.js').Store} store @param {Partial<import('../types').Style>} patch */
@@ -140,6 +145,16 @@ function listen(panel) {
     drawLegend(panel);
     map.recolor();
   });
+  store.on(['source', 'openAs'], ({ openAs }) => {
+    view.box.hidden = openAs !== 'map';
+    view.hints.hidden = openAs !== 'map';
+    view.legend.hidden = openAs === 'lines';
+    for (const one of [view.tools, view.tokens, view.pins]) one.dataset.as = openAs;
+    view.figures.hidden = openAs !== 'map';
+    view.pooling.hidden = openAs !== 'map';
+    if (openAs !== 'map') view.sampling.hidden = true;
+  });
+  store.on(['openAs'], () => panel.request());
   store.on(['over'], () => drawLegend(panel));
   store.on(['query', 'key'], ({ query, key }) => {
     map.setChosen(query, key);
@@ -188,13 +203,17 @@ async function loadWindow(panel, state) {
   for (const input of view.pooling.querySelectorAll('input')) input.disabled = answer.exact;
   view.pooling.classList.toggle('inactive', answer.exact);
   describeSampling(view, answer);
-  if (panel.maximum !== (answer.maximum ?? 1)) {
-    panel.maximum = answer.maximum ?? 1;
-    drawLegend(panel);
-  }
+  setMaximum(panel, answer.maximum ?? 1);
   if (isBuilt(source)) return void afterPaint(() => performance.mark('py-attn:first-picture'));
   if (!box.dataset.shown) performance.mark('py-attn:first-map');
   box.dataset.shown = [sourceNumber, layer, head, ...(over === 'head' ? [] : [over])].join('/');
+}
+
+/** The weight that has the last colour. @param {Panel} panel @param {number} maximum */
+function setMaximum(panel, maximum) {
+  if (panel.maximum === maximum) return;
+  panel.maximum = maximum;
+  drawLegend(panel);
 }
 
 /** What is said where not every row is computed. @param {Panel['view']} view @param {import('../types').MapWindow} answer */
@@ -246,13 +265,14 @@ function describeChosen(rows, store, canvas) {
  * @param {Panel} panel @param {Format} format
  * @returns {Promise<import('../heatmap/export.js').Exported>}
  */
-async function exported({ api, store, map }, format) {
+async function exported({ api, store, map, views }, format) {
   const { source, layer, head, over, query, key } = store.state;
   if (!source) throw new Error('There is no map yet.');
   const file = { name: `attention-${FILE_NAMES[over](layer, head)}.${format}`, type: TYPES[format] };
   if (format !== 'json') {
-    const figure = await askFigure(api, store.state, map.visible(), map.scene());
-    return { ...file, data: format === 'png' ? await toPng(figure) : toSvg(figure) };
+    const { openAs } = store.state;
+    const drawing = openAs === 'map' ? drawingOf(await askFigure(api, store.state, map.visible(), map.scene())) : await views.drawing();
+    return { ...file, data: format === 'png' ? await toPng(drawing) : toSvg(drawing) };
   }
   const { rows, columns } = map.visible();
   const show = showOf(store.state);

@@ -1,6 +1,7 @@
 /** The overview's grid: a thumbnail for each head, by layer or in another order. */
 
 import { fill, h } from '../dom.js';
+import { isHead, keepHead, toggleHead } from '../store.js';
 import { describeHead, headName, linesOf, moveTo, shortName } from './overview-heads.js';
 
 /**
@@ -15,7 +16,7 @@ const MOST = 12;
 
 /** @param {import('../store.js').Store} store */
 export function mountGrid(store) {
-  const element = h('div', { class: 'thumbs', role: 'grid', 'aria-label': 'Attention maps by layer and head' });
+  const element = h('div', { class: 'thumbs', role: 'grid', 'aria-multiselectable': 'true', 'aria-label': 'Attention maps by layer and head' });
   let shape = { layers: 0, heads: 0 };
   /** @type {HTMLButtonElement[]} heads are counted through all layers, here and below */
   let buttons = [];
@@ -27,7 +28,12 @@ export function mountGrid(store) {
 
   element.addEventListener('keydown', (event) => {
     const { layer, head, source } = store.state;
-    if (!source || !/^(Arrow|Home$|End$)/u.test(event.key)) return;
+    if (!source) return;
+    if ((event.ctrlKey || event.metaKey) && (event.key === 'Enter' || event.key === ' ')) {
+      event.preventDefault();
+      keepHead(store);
+    }
+    if (!/^(Arrow|Home$|End$)/u.test(event.key)) return;
     event.preventDefault();
     const to = moveTo(event.key, layer * source.heads + head, lines);
     if (to !== undefined) buttons[to].focus();
@@ -91,7 +97,10 @@ export function mountGrid(store) {
       const chosen = store.state.layer * shape.heads + store.state.head;
       buttons.forEach((button, head) => {
         button.tabIndex = head === chosen ? 0 : -1;
-        button.setAttribute('aria-selected', String(head === chosen));
+        const one = { layer: Math.floor(head / shape.heads), head: head % shape.heads };
+        const isKept = store.state.heads.some((other) => isHead(other, one));
+        button.setAttribute('aria-selected', String(head === chosen || isKept));
+        button.classList.toggle('kept', isKept && head !== chosen);
       });
     },
 
@@ -120,6 +129,7 @@ export function mountGrid(store) {
 function thumbnail(store, index, heads) {
   const [layer, head] = [Math.floor(index / heads), index % heads];
   const focus = () => store.set({ layer, head });
+  const isAdding = (/** @type {MouseEvent} */ event) => event.ctrlKey || event.metaKey || event.shiftKey;
   const name = headName(index, heads);
   return h(
     'button',
@@ -131,7 +141,9 @@ function thumbnail(store, index, heads) {
       dataset: { head: `${layer}/${head}` },
       'aria-label': name,
       title: name.replace(',', ' ·'),
-      onclick: focus,
+      // A click that adds a head leaves the focus where it is.
+      onmousedown: (/** @type {MouseEvent} */ event) => isAdding(event) && event.preventDefault(),
+      onclick: (/** @type {MouseEvent} */ event) => (isAdding(event) ? toggleHead(store, { layer, head }) : focus()),
       onfocus: focus,
     },
     h('canvas', { width: 1, height: 1 }),

@@ -79,7 +79,7 @@ export function mountOverview(element, api, store) {
   store.on(['query'], (state) => showsRow(panel, state) && load(state));
   store.on(['style', 'edit'], load);
   store.on(['edit'], ({ source }) => source && forget(panel, source));
-  store.on(['layer', 'head'], () => mark(panel));
+  store.on(['layer', 'head', 'heads'], () => mark(panel));
   build(panel, SAMPLE_SHAPE);
   return { destroy: () => grid.destroy() };
 }
