@@ -3,6 +3,7 @@
 import { context2d } from '../dom.js';
 import { drawFigure, layOut } from './figure.js';
 import { textWidth } from './measure.js';
+import { drawSheet, sizeOfSheet } from './sheet.js';
 import { SvgPen } from './svg.js';
 
 /**
@@ -15,27 +16,38 @@ export const FORMATS = ['png', 'svg', 'json'];
 const PNG_SCALE = 3; // sharp on paper: 288 dots an inch
 const MOST_PIXELS = 8000; // along a side: what browsers draw without failing
 
-/** @param {import('./figure.js').Figure} figure @returns {Promise<Blob>} */
-export function toPng(figure) {
-  const { width, height } = layOut(figure);
+/** @typedef {{ width: number, height: number, title: string, draw: (pen: import('./draw.js').Pen) => void }} Drawing in CSS pixels */
+
+/** @param {import('./figure.js').Figure} figure @returns {Drawing} */
+export function drawingOf(figure) {
+  return { ...layOut(figure), title: `${figure.title} – ${figure.subtitle}`, draw: (pen) => drawFigure(pen, figure) };
+}
+
+/** @param {import('./sheet.js').Sheet} sheet @returns {Drawing} */
+export function drawingOfSheet(sheet) {
+  const title = `${sheet.title} – ${sheet.subtitle}`;
+  return { ...sizeOfSheet(sheet, textWidth), title, draw: (pen) => drawSheet(pen, sheet, textWidth) };
+}
+
+/** @param {Drawing} drawing @returns {Promise<Blob>} */
+export function toPng({ width, height, draw }) {
   const scale = Math.min(PNG_SCALE, MOST_PIXELS / Math.max(width, height));
   const canvas = document.createElement('canvas');
   canvas.width = Math.round(scale * width);
   canvas.height = Math.round(scale * height);
   const context = context2d(canvas);
   context.scale(scale, scale);
-  drawFigure(context, figure);
+  draw(context);
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('The browser could not make a PNG.'))), 'image/png');
   });
 }
 
-/** @param {import('./figure.js').Figure} figure @returns {Blob} */
-export function toSvg(figure) {
-  const pen = new SvgPen(textWidth);
-  drawFigure(pen, figure);
-  const { width, height } = layOut(figure);
-  return new Blob([pen.finish(width, height, `${figure.title} – ${figure.subtitle}`)], { type: 'image/svg+xml' });
+/** @param {Drawing} drawing @param {number} [mostRects] see SvgPen @returns {Blob} */
+export function toSvg({ width, height, title, draw }, mostRects) {
+  const pen = new SvgPen(textWidth, mostRects);
+  draw(pen);
+  return new Blob([pen.finish(width, height, title)], { type: 'image/svg+xml' });
 }
 
 /**

@@ -17,9 +17,9 @@ import { textWidth } from './measure.js';
  */
 
 /** @type {import('./draw.js').Theme} */
-const PAPER = { ink: '#1a1a1a', muted: '#444', line: '#b8b8b8', accent: '#1a1a1a', sunken: '#fff', surface: '#fff' };
-const SANS = 'system-ui, "Segoe UI", Helvetica, Arial, sans-serif';
-const MARGIN = 16; // CSS pixels, as all lengths here
+export const PAPER = { ink: '#1a1a1a', muted: '#444', line: '#b8b8b8', accent: '#1a1a1a', sunken: '#fff', surface: '#fff' };
+export const SANS = 'system-ui, "Segoe UI", Helvetica, Arial, sans-serif';
+export const MARGIN = 16; // CSS pixels, as all lengths here
 const HEAD = 50; // the title's and the subtitle's lines
 const FOOT = 62; // the colour bar with its ticks and its name
 const SIDE = 520; // of the plot at least
@@ -41,20 +41,25 @@ export function drawFigure(pen, figure) {
   const { left, top, side, beside, width, height } = layOut(figure);
   const { tokens, view, picture, margins } = figure;
   draw(pen, { width, height, background: PAPER.surface, left, top, side, view, tokens, picture, margins: margins ?? null, row: -1, column: -1, theme: PAPER, plain: true });
+  writeHead(pen, figure, width);
+  drawBar(pen, figure, left, top + side + beside + 16);
+}
+
+/** @param {import('./draw.js').Pen} pen @param {Pick<Figure, 'title' | 'subtitle'>} figure @param {number} width of the whole */
+export function writeHead(pen, { title, subtitle }, width) {
   const fit = (/** @type {string} */ text) => shorten(text, (part) => pen.measureText(part).width, width - 2 * MARGIN);
   pen.textAlign = 'left';
   pen.textBaseline = 'middle';
   pen.fillStyle = PAPER.ink;
   pen.font = `600 15px ${SANS}`;
-  pen.fillText(fit(figure.title), MARGIN, MARGIN + 8);
+  pen.fillText(fit(title), MARGIN, MARGIN + 8);
   pen.fillStyle = PAPER.muted;
   pen.font = `13px ${SANS}`;
-  pen.fillText(fit(figure.subtitle), MARGIN, MARGIN + 30);
-  drawBar(pen, figure, left, top + side + beside + 16);
+  pen.fillText(fit(subtitle), MARGIN, MARGIN + 30);
 }
 
-/** @param {import('./draw.js').Pen} pen @param {Figure} figure @param {number} left @param {number} top */
-function drawBar(pen, { legend, meaning }, left, top) {
+/** @param {import('./draw.js').Pen} pen @param {Pick<Figure, 'legend' | 'meaning'>} figure @param {number} left @param {number} top */
+export function drawBar(pen, { legend, meaning }, left, top) {
   pen.imageSmoothingEnabled = false;
   pen.drawImage(legend.canvas, left, top, BAR.width, BAR.height);
   pen.strokeStyle = PAPER.line;

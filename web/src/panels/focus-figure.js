@@ -2,9 +2,8 @@
 
 import { putPixels } from '../dom.js';
 import { showOf } from '../reading.js';
-import { nameMap } from './wording.js';
+import { meaningOf, nameMap } from './wording.js';
 
-const SCALES = { linear: '', sqrt: ' (√ scale)', log: ' (logarithmic scale)' };
 const PIXELS = 1600; // along a side of the picture at most
 
 /**
@@ -23,7 +22,7 @@ export async function askFigure(api, state, { rows, columns }, { view, margins }
   return {
     title: source.title,
     subtitle: nameMap(over, layer, head),
-    meaning: `${isSigned ? 'Weight × gradient, share of the output' : 'Attention weight'}${SCALES[style.scale]}; rows are queries, columns are keys`,
+    meaning: `${meaningOf(show, style.scale)}; rows are queries, columns are keys`,
     legend: { canvas: painted(rgba, 256, 1), ticks, isSigned },
     tokens: source.tokens,
     view,

@@ -2,7 +2,7 @@
 
 import { afterPaint, choose, fill, h, putPixels } from '../dom.js';
 import { formatTick, formatToken, formatWeight, shortError } from '../format.js';
-import { download, toJson, toPng, toSvg } from '../heatmap/export.js';
+import { download, drawingOf, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
 import { latest } from '../latest.js';
 import { showOf } from '../reading.js';
@@ -251,8 +251,8 @@ async function exported({ api, store, map }, format) {
   if (!source) throw new Error('There is no map yet.');
   const file = { name: `attention-${FILE_NAMES[over](layer, head)}.${format}`, type: TYPES[format] };
   if (format !== 'json') {
-    const figure = await askFigure(api, store.state, map.visible(), map.scene());
-    return { ...file, data: format === 'png' ? await toPng(figure) : toSvg(figure) };
+    const drawing = drawingOf(await askFigure(api, store.state, map.visible(), map.scene()));
+    return { ...file, data: format === 'png' ? await toPng(drawing) : toSvg(drawing) };
   }
   const { rows, columns } = map.visible();
   const show = showOf(store.state);

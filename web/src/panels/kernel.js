@@ -7,6 +7,8 @@ import { field, heading, select } from './elements.js';
 import { isSameText } from './fork-list.js';
 import { describeAdapter, describeMeasurement, namesToRun, withTiming } from './measured.js';
 import { mountShader } from './shader.js';
+import { tableMenu } from './table-menu.js';
+import { timingsTable } from './tables.js';
 import { timingLines, timingTable } from './timings.js';
 import { describeShape } from './wording.js';
 
@@ -46,7 +48,7 @@ const PATIENCE_MS = 5000; // after Cancel, before ending Python is offered
  * @param {Own} [own] where kernels can be edited
  */
 export function mountKernel(element, api, store, own) {
-  const view = buildView({ choose: (variant) => store.set({ variant }), cancel: () => cancel(panel) });
+  const view = buildView({ choose: (variant) => store.set({ variant }), cancel: () => cancel(panel), table: () => timingsTable(store.state.timings, store.state.layer) });
   fill(element, ...view.parts);
   /** @type {Panel} */
   const panel = {
@@ -80,13 +82,13 @@ export function mountKernel(element, api, store, own) {
   store.on(['sourceNumber', 'edit', 'layer'], ({ source }) => source && showSource(panel));
 }
 
-/** @param {{ choose: (variant: string) => void, cancel: () => void }} actions */
+/** @param {{ choose: (variant: string) => void, cancel: () => void, table: () => import('../table-text.js').Table }} actions */
 function buildView(actions) {
   const variant = select('Variant', [], '', actions.choose);
   const runs = select('Runs', RUNS.map((n) => [String(n), String(n)]), '5');
   const start = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Run');
   const cancelling = h('button', { class: 'button', type: 'button', disabled: true, onclick: actions.cancel }, 'Cancel');
-  const form = h('form', { class: 'row-form' }, field('Variant', variant), field('Runs', runs), start, cancelling);
+  const form = h('form', { class: 'row-form' }, field('Variant', variant), field('Runs', runs), start, cancelling, tableMenu('Timings', actions.table));
   const adapter = h('p', { class: 'muted small adapter-line' }, ' ');
   const main = timingTable('Variant', ['', 'own']);
   const more = timingTable('Operation', ['operations']);

@@ -7,6 +7,9 @@ import { buildFind } from './overview-find.js';
 import { explained } from '../term.js';
 import { mountGrid } from './overview-grid.js';
 import { arrange } from './overview-heads.js';
+import { sheetMenu } from './overview-sheet.js';
+import { tableMenu } from './table-menu.js';
+import { headsTable } from './tables.js';
 import { describeEngine, describeMaps, describeRow, isBuilt } from './wording.js';
 
 /**
@@ -54,7 +57,12 @@ export function mountOverview(element, api, store) {
     load(store.state);
   });
   choice.hidden = true;
-  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), find.element, grid.element);
+  const table = tableMenu('All heads', () => {
+    const { source } = store.state;
+    return source && panel.findings && headsTable(panel.findings, find.labels, source.heads);
+  });
+  const tools = h('div', { class: 'tools overview-tools' }, choice, table, sheetMenu(api, store));
+  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), tools), find.element, grid.element);
   /** @type {Panel} */
   const panel = { element, api, store, summary, grid, choice, whole: false, find, sort: 'layer', findings: null, looked: '', look: (state) => look(state) };
   const look = latest(
