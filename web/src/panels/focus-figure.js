@@ -1,6 +1,8 @@
 /** What is on screen of the large map as a figure for a paper: in colours for a white ground, whatever the page's theme is. */
 
 import { putPixels } from '../dom.js';
+import { layOut } from '../heatmap/figure.js';
+import { WRITTEN_FROM } from '../heatmap/written.js';
 import { showOf } from '../reading.js';
 import { meaningOf, nameMap } from './wording.js';
 
@@ -17,7 +19,12 @@ export async function askFigure(api, state, { rows, columns }, { view, margins }
   const show = showOf(state);
   const isSigned = show === 'gradient';
   const style = { ...state.style, show, colormap: `${state.style.colormap.replace(/_r$/u, '')}_r` };
-  const answer = await api.window({ layer, head, rows, columns, size: [PIXELS, PIXELS], over }, style);
+  const part = { layer, head, rows, columns, over };
+  const { side } = layOut({ tokens: source.tokens, view, margins });
+  const [answer, exact] = await Promise.all([
+    api.window({ ...part, size: [PIXELS, PIXELS] }, style),
+    side / view.span >= WRITTEN_FROM ? api.weights({ ...part, show }) : null,
+  ]);
   const { rgba, ticks } = await api.legend(style.colormap, style.scale, show, answer.maximum);
   return {
     title: source.title,
@@ -27,7 +34,7 @@ export async function askFigure(api, state, { rows, columns }, { view, margins }
     tokens: source.tokens,
     view,
     margins,
-    picture: { canvas: painted(answer.rgba, answer.width, answer.height), rows: answer.rows, columns: answer.columns },
+    picture: { canvas: painted(answer.rgba, answer.width, answer.height), rows: answer.rows, columns: answer.columns, written: exact && { values: exact.weights, rgba: answer.rgba } },
   };
 }
 
