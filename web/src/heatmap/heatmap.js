@@ -2,7 +2,7 @@
 
 import { context2d, h } from '../dom.js';
 import { listenToGestures } from './gestures.js';
-import { createMap, growTokens, isZoomed, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
+import { createMap, drawFor, growTokens, isZoomed, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
 import { clamp, fit } from './view.js';
 
 /**
@@ -22,6 +22,9 @@ export function mountHeatmap(element, listeners) {
   const sizes = new ResizeObserver(() => resize(map));
   sizes.observe(element);
   listenToGestures(map);
+  const paper = matchMedia('print');
+  const onPaper = () => drawFor(map, paper.matches);
+  paper.addEventListener('change', onPaper);
 
   return {
     canvas,
@@ -83,6 +86,7 @@ export function mountHeatmap(element, listeners) {
 
     destroy() {
       sizes.disconnect();
+      paper.removeEventListener('change', onPaper);
       cancelAnimationFrame(map.frame);
       map.frame = -1; // so that no later change draws any more
     },

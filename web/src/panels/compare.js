@@ -220,7 +220,7 @@ function showDistances({ store, shown }, figures) {
   const { largest, variation, shannon } = figures;
   const { body } = shown;
   body.variation.textContent = variation === undefined ? '–' : variation.toFixed(3);
-  body.shannon.textContent = shannon === undefined ? '–' : `${shannon.toFixed(3)} bit`;
+  body.shannon.textContent = shannon === undefined ? '–' : `${shannon.toFixed(3)} bits`;
   body.definition.textContent = largest ? defineFigures(figures) : figures.whyNot;
   body.spoken.textContent = largest ? describeFigures(figures, source.tokens) : figures.whyNot;
   if (!largest) {

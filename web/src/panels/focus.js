@@ -289,7 +289,7 @@ async function askLegend({ api, store, view, maximum }) {
   const most = range === 'map' ? maximum : 1;
   const { rgba, ticks } = await api.legend(colormap, scale, show, most);
   const end = formatTick(most, false);
-  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? `share from -${end} to ${end}` : `weight from 0 to ${end}`}`);
+  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? `share from −${end} to ${end}` : `weight from 0 to ${end}`}`);
   putPixels(view.strip, rgba, 256, 1);
   fill(
     view.ticks,

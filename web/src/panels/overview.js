@@ -10,7 +10,7 @@ import { arrange } from './overview-heads.js';
 import { sheetMenu } from './overview-sheet.js';
 import { tableMenu } from './table-menu.js';
 import { headsTable } from './tables.js';
-import { describeEngine, describeMaps, describeRow, isBuilt } from './wording.js';
+import { describeEngine, describeMaps, describeRow, isBuilt, modelOf } from './wording.js';
 
 /**
  * @typedef {import('../store.js').State} State
@@ -61,8 +61,9 @@ export function mountOverview(element, api, store) {
     const { source } = store.state;
     return source && panel.findings && headsTable(panel.findings, find.labels, source.heads);
   });
+  const printed = h('p', { class: 'print-only printed-source' });
   const tools = h('div', { class: 'tools overview-tools' }, choice, table, sheetMenu(api, store));
-  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), tools), find.element, grid.element);
+  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), printed, summary), tools), find.element, grid.element);
   /** @type {Panel} */
   const panel = { element, api, store, summary, grid, choice, whole: false, find, sort: 'layer', findings: null, looked: '', look: (state) => look(state) };
   const look = latest(
@@ -78,6 +79,7 @@ export function mountOverview(element, api, store) {
   );
   store.on(['sourceNumber', 'source'], (state) => {
     if (!state.source) return;
+    printed.textContent = [state.source.title, modelOf(state.source)].filter(Boolean).join(' · ');
     build(panel, state.source);
     forget(panel, state.source);
     choice.hidden = state.source.kind !== 'written';
