@@ -23,8 +23,9 @@ export function mountHeatmap(element, listeners) {
   sizes.observe(element);
   listenToGestures(map);
   const paper = matchMedia('print');
-  const onPaper = () => drawFor(map, paper.matches);
-  paper.addEventListener('change', onPaper);
+  const media = [paper, matchMedia('(forced-colors: active)')];
+  const onMedia = () => drawFor(map, paper.matches);
+  for (const each of media) each.addEventListener('change', onMedia);
 
   return {
     canvas,
@@ -86,7 +87,7 @@ export function mountHeatmap(element, listeners) {
 
     destroy() {
       sizes.disconnect();
-      paper.removeEventListener('change', onPaper);
+      for (const each of media) each.removeEventListener('change', onMedia);
       cancelAnimationFrame(map.frame);
       map.frame = -1; // so that no later change draws any more
     },

@@ -164,7 +164,7 @@ export function buildMaps(table) {
   const parts = [
     h('div', { class: 'compare-maps' }, Object.values(maps).map(({ element }) => element)),
     figures,
-    h('div', { class: 'compare-foot' }, definition, tableMenu('The comparison', table)),
+    h('div', { class: 'beside-menu' }, definition, tableMenu('The comparison', table)),
     spoken,
   ];
   return { parts, maps, cell, largest, variation, shannon, definition, spoken };

@@ -40,11 +40,11 @@ export function buildDecode(actions) {
   const { table, body } = splitTable();
   const result = h('div', { class: 'decode-result' }, table);
   const combine = h('p', { class: 'combine' }, ' ');
-  const form = h('div', { class: 'row-form' }, field('Capacity', capacity), field('Splits', splits), field('Speed', speed), tableMenu('The splits', actions.table));
+  const form = h('div', { class: 'row-form' }, field('Capacity', capacity), field('Splits', splits), field('Speed', speed));
   const about = 'One causal query at a time over a growing KV cache, as a language model does for every new token.';
   const differs = h('p', { class: 'muted small decode-differs', hidden: true }, DIFFERS);
   const head = h('header', null, heading('Decode', ...explained(about, 'causal', 'query', 'KV cache', 'token')), form);
-  const parts = [head, differs, controls, now, slots, result, combine];
+  const parts = [head, differs, controls, now, slots, result, h('div', { class: 'beside-menu' }, combine, tableMenu('Partial results', actions.table))];
   return { parts, capacity, splits, speed, play, slider, now, slots, body, result, combine, differs };
 }
 

@@ -88,7 +88,7 @@ function buildView(actions) {
   const runs = select('Runs', RUNS.map((n) => [String(n), String(n)]), '5');
   const start = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Run');
   const cancelling = h('button', { class: 'button', type: 'button', disabled: true, onclick: actions.cancel }, 'Cancel');
-  const form = h('form', { class: 'row-form' }, field('Variant', variant), field('Runs', runs), start, cancelling, tableMenu('Timings', actions.table));
+  const form = h('form', { class: 'row-form' }, field('Variant', variant), field('Runs', runs), start, cancelling);
   const adapter = h('p', { class: 'muted small adapter-line' }, ' ');
   const main = timingTable('Variant', ['', 'own']);
   const more = timingTable('Operation', ['operations']);
@@ -103,7 +103,7 @@ function buildView(actions) {
   const about = 'The attention call of the layer in focus. Every run uploads and compiles anew.';
   const parts = [
     h('header', null, heading('Kernel', ...explained(about, 'attention', 'layer')), form),
-    adapter,
+    h('div', { class: 'beside-menu' }, adapter, tableMenu('Timings', actions.table)),
     h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Timings' }, main.table),
     others,
     note,

@@ -61,7 +61,7 @@ export function mountOverview(element, api, store) {
     const { source } = store.state;
     return source && panel.findings && headsTable(panel.findings, find.labels, source.heads);
   });
-  const printed = h('p', { class: 'print-only printed-source' });
+  const printed = h('div', { class: 'print-only printed-source' });
   const tools = h('div', { class: 'tools overview-tools' }, choice, table, sheetMenu(api, store));
   fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), printed, summary), tools), find.element, grid.element);
   /** @type {Panel} */

@@ -106,6 +106,21 @@ export function cachesTable(steps) {
   };
 }
 
+/** @param {{ name: string, found: import('../types').WriteComparison, mean: number }[]} lines caches compared on a written text @returns {Table} */
+export function textCachesTable(lines) {
+  return {
+    name: 'caches-on-text',
+    columns: [
+      { label: 'Cache' },
+      { label: 'Size', unit: 'bytes' },
+      { label: 'Perplexity', format: (value) => value.toFixed(2) },
+      { label: 'Share of positions with the same likeliest token', format: three },
+      { label: 'Mean KL divergence from float32', unit: 'nats per token', format: formatError },
+    ],
+    rows: lines.map(({ name, found, mean }) => [name, found.bytes, found.perplexity, found.equal, mean]),
+  };
+}
+
 /** @param {import('../types').DecodeStep} step @returns {Table} */
 export function splitsTable({ splits }) {
   return {
