@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import source from '../../py_attn/colormaps.py?raw';
 import { draw } from '../src/heatmap/draw.js';
 import { SvgPen } from '../src/heatmap/svg.js';
 import { cellFigure, contrast, decimalsFor, inkOn, luminance, WRITTEN_FROM } from '../src/heatmap/written.js';
@@ -8,7 +8,6 @@ const READABLE = 4.5; // WCAG 2.2, 1.4.3
 
 /** The colours of every map between its anchors, as Python interpolates them. */
 function colors() {
-  const source = readFileSync(new URL('../../py_attn/colormaps.py', import.meta.url), 'utf8');
   const maps = [...source.matchAll(/"(rocket|magma|viridis)": ((?:"[0-9a-f ]+"\s*)+)/gu)];
   expect(maps).toHaveLength(3);
   return maps.flatMap(([, , words]) => {
