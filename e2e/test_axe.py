@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from e2e.conftest import watched_context
-from e2e.lab import wait_for_maps, wait_until_ready
+from e2e.lab import Lab, wait_for_maps, wait_until_ready
+from e2e.test_page_kernel_author import fork, text_of, time_one, write
+from e2e.test_page_own_data import MAPS, TOKENS, drop, npz
+from e2e.test_page_write import generate, tokens
 
 AXE = Path("node_modules/axe-core/axe.min.js")
 #: No colour is on its way to that of the other theme.
@@ -72,15 +77,70 @@ def test_several_heads_as_text_and_as_lines(open_page, name):
     open_page.get_by_role("button", name="Only this head").click()
 
 
+def test_two_heads_compared(open_page):
+    open_page.locator("#compare").get_by_role("radio", name="Another head").check(force=True)
+    expect(open_page.locator(".compare-body")).to_have_attribute("data-shown", re.compile("head"))
+    assert violations(open_page) == []
+
+
+def test_two_texts_compared(open_page):
+    open_page.locator("#compare").get_by_role("radio", name="Another text").check(force=True)
+    # The model is not loaded here, so the panel says why there is nothing to compare.
+    expect(open_page.locator(".compare-note")).to_contain_text("cannot be compared")
+    assert violations(open_page) == []
+    open_page.locator("#compare").get_by_role("button", name="Close").click()
+
+
+def test_a_kernel_with_an_error_in_the_editor(open_page):
+    time_one(open_page)
+    fork(open_page)
+    write(open_page, text_of(open_page) + "\nlet broken = nothing;")
+    expect(open_page.locator(".wgsl-messages li")).not_to_have_count(0)
+    assert violations(open_page) == []
+    open_page.locator("#kernel").get_by_role("button", name="Remove").click()
+
+
+def test_the_menus_of_figures_and_tables(open_page):
+    for name in (
+        "Save all heads",
+        "All heads as a table",
+        "Strongest links as a table",
+        "Timings as a table",
+    ):
+        button = open_page.get_by_label(name, exact=True)
+        button.click()
+        assert violations(open_page) == [], name
+        button.press("Escape")
+
+
 def test_synthetic_input(open_page):
     mode(open_page, "Synthetic")
     wait_for_maps(open_page, 2)
     assert violations(open_page) == []
 
 
+def test_a_file_of_ones_own(open_page):
+    mode(open_page, "Your data")
+    drop(open_page, "maps.npz", npz(attentions=MAPS, tokens=np.array(TOKENS)))
+    wait_for_maps(open_page, 3)
+    assert violations(open_page) == []
+
+
 def test_the_write_panel(open_page):
     mode(open_page, "Write")
     open_page.locator("#write .write-load, #write button").first.wait_for()
+    assert violations(open_page) == []
+
+
+def test_a_text_in_the_write_panel(open_page):
+    lab = Lab(open_page, {})
+    lab.install()
+    lab.run("from e2e.page.fake_writer import install\ninstall()")
+    mode(open_page, "Sentence")
+    mode(open_page, "Write")
+    open_page.locator("#write").get_by_role("textbox", name="Prompt").wait_for()
+    generate(open_page, 6)
+    tokens(open_page).nth(3).click()
     assert violations(open_page) == []
 
 

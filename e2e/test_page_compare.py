@@ -88,7 +88,7 @@ def test_the_maps_share_zoom_and_the_chosen_cell(shown):
 def test_a_head_that_is_fixed_and_a_focus_that_moves(shown):
     shown.get_by_role("button", name="Take the head in focus as B").click()
     shown_maps(shown, '"layer":3,"head":1')
-    assert figures(shown)[2:] == ["0.000", "0.000 bit"]
+    assert figures(shown)[2:] == ["0.000", "0.000 bits"]
     shown.locator('.thumb[data-head="2/4"]').click()
     expect(shown.locator("#compare figcaption").first).to_have_text("A: layer 2, head 4")
     shown_maps(shown, ",2,4,")

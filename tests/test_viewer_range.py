@@ -141,3 +141,18 @@ def test_a_signed_legend_ends_at_both_sides():
 def test_a_legend_needs_a_positive_maximum(maximum):
     with pytest.raises(ValueError, match="maximum: expected a number > 0"):
         colormaps.legend("rocket", "sqrt", maximum=maximum)
+
+
+def test_the_maps_of_a_layer_can_share_their_largest_weight(viewer):
+    own = call(viewer, "overview", layer=5, range="map")
+    assert own["maximum"] == pytest.approx(max(exact(5, head).max() for head in range(12)), rel=1e-5)
+    shared = call(viewer, "overview", layer=5, range="map", colormap="magma", maximum=2.0)
+    expected = colormaps.paint(exact(5, 3), "magma", "sqrt", maximum=2.0)
+    n = shared["size"]
+    assert np.abs(shared["rgba"].reshape(12, n, n, 4)[3].astype(int) - expected).max() <= 8
+
+
+@pytest.mark.parametrize("maximum", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_maximum_that_no_colours_can_span_is_refused(viewer, maximum):
+    with pytest.raises(ValueError, match="maximum"):
+        call(viewer, "overview", layer=0, range="map", maximum=maximum)

@@ -24,8 +24,12 @@ export function createApi(call) {
     makeExample: (holds) => call('make_example', { holds }),
     /** @param {import('./types').Holds} holds @returns {Promise<import('./types').MadeFile>} */
     saveSource: (holds) => call('save_source', { holds }),
-    /** @param {number} layer @param {Style} style @returns {Promise<import('./types').Overview>} */
-    overview: (layer, style) => call('overview', { layer, ...style }),
+    /**
+     * @param {number} layer @param {Style} style
+     * @param {{ size?: number, maximum?: number }} [given] cells along a side at most; what has the last colour with the range "map"
+     * @returns {Promise<import('./types').Overview>}
+     */
+    overview: (layer, style, given) => call('overview', { layer, ...style, ...given }),
     /** @returns {Promise<import('./types').Label[]>} */
     labels: () => call('labels'),
     /** @returns {Promise<import('./types').HeadFindings | null>} null where another source was opened meanwhile */

@@ -11,8 +11,8 @@ export function formatBytes(bytes) {
 export function formatTime(us) {
   if (us < 1) return '< 1 µs';
   // What would be rounded to a thousand is one of the next unit.
-  if (us < 999.5) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
-  if (us < 999_500) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
+  if (us < 999.5) return `${us.toFixed(us < 9.95 ? 1 : 0)} µs`;
+  if (us < 999_500) return `${(us / 1e3).toFixed(us < 9995 ? 2 : us < 99_950 ? 1 : 0)} ms`;
   return `${(us / 1e6).toFixed(2)} s`;
 }
 

@@ -70,6 +70,8 @@ export interface Overview {
   heads: number;
   size: number;
   step: number;
+  /** the largest weight of the layer with the range "map", otherwise 1; none for what came with the page */
+  maximum?: number;
   rgba: Uint8Array<ArrayBuffer>;
 }
 

@@ -23,9 +23,9 @@ describe("positions and tokens", () => {
   });
   it("keep the focus, and the pins that are shown", () => {
     const at = (/** @type {number} */ query, /** @type {number} */ key) => ({ query, key });
-    const focus = { layer: 1, head: 2, query: 3, key: 2, pins: [at(1, 3), at(2, 3), at(0, 3), at(3, 4)], view: { x: 0, y: 0, span: 2 } };
+    const focus = { layer: 1, head: 2, heads: [], query: 3, key: 2, pins: [at(1, 3), at(2, 3), at(0, 3), at(3, 4)], view: { x: 0, y: 0, span: 2 } };
     const merged = refocus(PLAIN, WORDS, focus);
-    expect(merged).toEqual({ layer: 1, head: 2, query: 1, key: 0, pins: [at(0, 1)], view: null });
+    expect(merged).toEqual({ layer: 1, head: 2, heads: [], query: 1, key: 0, pins: [at(0, 1)], view: null });
     expect(refocus(WORDS, PLAIN, merged)).toMatchObject({ query: 3, key: 1, pins: [at(1, 3)] });
   });
   it("compares readings", () => {

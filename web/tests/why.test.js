@@ -22,7 +22,7 @@ describe('the steps to a weight', () => {
 
   it('end where a rule hides the key', () => {
     const hidden = steps({ ...FOUND, bias: -Infinity, hiddenBy: ['causal masking'], exp: 0, weight: 0 });
-    expect(hidden[2]).toEqual({ what: 'hidden', figure: '−∞', note: 'by causal masking' });
+    expect(hidden[2]).toEqual({ what: 'hidden', figure: '−∞', value: -Infinity, note: 'by causal masking' });
     expect(hidden.at(-1)?.figure).toBe('0');
   });
 });

@@ -27,13 +27,27 @@ async def legend(
 
 
 @method(start={"layer": 0}, after="window", notebook=True)
-async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> dict[str, Any]:
-    """All heads of a layer as thumbnails: ``rgba`` uint8 [heads·height·width·4].
+async def overview(
+    viewer: Viewer, layer: int, size: int = 96, maximum: float | None = None, **style: Any
+) -> dict[str, Any]:
+    """All heads of a layer as pictures of at most ``size`` × ``size`` cells.
 
-    With the range "map" the colours of each head span 0 to its own largest weight.
+    With the range "map" the colours of each head span 0 to its own largest weight, or to ``maximum`` for
+    all of them.
 
-    ``step`` is 1, or n where only every n-th row was computed.
+    Returns
+    -------
+    dict
+        ``rgba`` uint8 [heads·size·size·4], ``heads``, ``size``; ``step``: 1, or n where only every n-th row
+        was computed; ``maximum``: the largest weight of the layer with the range "map", otherwise 1.
+
+    Raises
+    ------
+    ValueError
+        For a ``maximum`` that is not a number above 0.
     """
+    if maximum is not None and not 0 < maximum < float("inf"):
+        raise ValueError(f"maximum: expected a number > 0, got {maximum}")
     source, chosen = viewer.layer(layer)
     everything = slice(0, source.length)
     cells = min(size, source.length)
@@ -50,8 +64,18 @@ async def overview(viewer: Viewer, layer: int, size: int = 96, **style: Any) -> 
         maxima = await viewer.engine.largest(
             chosen, source.masking, window.heads, source.length, chosen_style.show
         )
+    largest = 1.0 if maxima is None else float(maxima.max())
+    if maximum is not None and maxima is not None:
+        maxima = np.full_like(maxima, maximum)
     pixels = await viewer.engine.image(chosen, source.masking, window, chosen_style, maxima)
-    return {"layer": layer, "heads": source.heads, "size": cells, "step": step, "rgba": pixels.reshape(-1)}
+    return {
+        "layer": layer,
+        "heads": source.heads,
+        "size": cells,
+        "step": step,
+        "maximum": largest,
+        "rgba": pixels.reshape(-1),
+    }
 
 
 @method(notebook=True)

@@ -1,6 +1,7 @@
 /** A report as Markdown: what stands in the README and in bench/results/. */
 
 import { formatError, formatTime } from '../format.js';
+import { markdownRow as table } from '../table-text.js';
 import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
 import { speedUp } from './goals.js';
 import { modelCell, modelFigure, modelNotes, modelPeerNames, modelPeerText } from './model.js';
@@ -117,11 +118,6 @@ function modelLines(report) {
     lines.push('', table(heads), table(heads.map(() => '---')), ...rows.map((cells) => table(cells.map(modelCell))));
   }
   return lines;
-}
-
-/** @param {string[]} cells */
-function table(cells) {
-  return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
 }
 
 /** @param {Row} row @param {Report} report @param {boolean} goals @returns {string[]} */

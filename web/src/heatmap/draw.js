@@ -3,13 +3,15 @@
 import { formatToken } from '../format.js';
 import { axisLabels, labelFont, shorten } from './labels.js';
 import { drawMargins } from './margins.js';
+import { drawWritten } from './written.js';
 
 /**
  * @typedef {object} Theme
  * @property {string} ink @property {string} muted @property {string} line @property {string} accent
  * @property {string} sunken @property {string} surface
  *
- * @typedef {{ canvas: HTMLCanvasElement, rows: [number, number], columns: [number, number] }} Picture
+ * @typedef {{ canvas: HTMLCanvasElement, rows: [number, number], columns: [number, number],
+ *   written?: import('./written.js').Written | null }} Picture `written`: what may be written into its cells
  *
  * @typedef {object} Scene
  * @property {number} width of the canvas in CSS pixels
@@ -75,6 +77,7 @@ function drawPicture(context, { picture, left, top, side, view, theme }) {
   context.imageSmoothingEnabled = false;
   context.drawImage(picture.canvas, x, y, width, height);
   if (cell >= GRID_FROM) drawGrid(context, { left, top, side, view, theme });
+  drawWritten(context, { picture, left, top, side, view, theme });
 }
 
 /** A line of background between cells. @param {Pen} context @param {Pick<Scene, 'left' | 'top' | 'side' | 'view' | 'theme'>} scene */
@@ -116,10 +119,11 @@ function drawCells(context, scene) {
 /** @param {Pen} context @param {Scene} scene @param {import('./map.js').Cell} at @param {string} color @param {number} width */
 function outline(context, { left, top, side, view, theme }, { row, column }, color, width) {
   const cell = side / view.span;
-  const gap = cell < BESIDE_BELOW ? 1.5 : 0;
+  const halo = width + 1.75;
+  const gap = cell < BESIDE_BELOW ? halo / 2 : 0;
   const [x, y, size] = [left + (column - view.x) * cell - gap, top + (row - view.y) * cell - gap, cell + 2 * gap];
   context.strokeStyle = theme.surface;
-  context.lineWidth = width + 1.75;
+  context.lineWidth = halo;
   context.strokeRect(x, y, size, size);
   context.strokeStyle = color;
   context.lineWidth = width;

@@ -3,6 +3,7 @@
 import { context2d } from '../dom.js';
 import { drawFigure, layOut } from './figure.js';
 import { textWidth } from './measure.js';
+import { drawSheet, sizeOfSheet } from './sheet.js';
 import { SvgPen } from './svg.js';
 
 /**
@@ -26,6 +27,12 @@ export function drawingOf(figure) {
   return { width, height, title: `${figure.title} – ${figure.subtitle}`, draw: (pen) => drawFigure(pen, figure) };
 }
 
+/** @param {import('./sheet.js').Sheet} sheet @returns {Drawing} */
+export function drawingOfSheet(sheet) {
+  const title = `${sheet.title} – ${sheet.subtitle}`;
+  return { ...sizeOfSheet(sheet, textWidth), title, draw: (pen) => drawSheet(pen, sheet, textWidth) };
+}
+
 /** @param {Drawing} drawing @returns {Promise<Blob>} */
 export function toPng({ width, height, draw }) {
   const scale = Math.min(PNG_SCALE, MOST_PIXELS / Math.max(width, height));
@@ -40,9 +47,9 @@ export function toPng({ width, height, draw }) {
   });
 }
 
-/** @param {Drawing} drawing @returns {Blob} */
-export function toSvg({ width, height, title, draw }) {
-  const pen = new SvgPen(textWidth);
+/** @param {Drawing} drawing @param {number} [mostRects] see SvgPen @returns {Blob} */
+export function toSvg({ width, height, title, draw }, mostRects) {
+  const pen = new SvgPen(textWidth, mostRects);
   draw(pen);
   return new Blob([pen.finish(width, height, title)], { type: 'image/svg+xml' });
 }

@@ -27,7 +27,7 @@ const CELL = 16; // of a cell at least, up to MOST
 const MOST = 1040;
 const BAR = { width: 260, height: 10 };
 
-/** The figure's size in CSS pixels, and where its plot lies. @param {Figure} figure */
+/** The figure's size in CSS pixels, and where its plot lies. @param {Pick<Figure, 'tokens' | 'view' | 'margins'>} figure */
 export function layOut({ tokens, view, margins }) {
   const room = labelRoom(tokens, (text) => textWidth(text, FONT));
   const side = Math.min(Math.max(SIDE, CELL * view.span), MOST);

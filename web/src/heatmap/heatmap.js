@@ -2,7 +2,7 @@
 
 import { context2d, h } from '../dom.js';
 import { listenToGestures } from './gestures.js';
-import { createMap, growTokens, isZoomed, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
+import { createMap, drawFor, growTokens, isZoomed, onScreen, redraw, resize, revealCursor, sceneOf, setTokens, setView, zoomBy } from './map.js';
 import { clamp, fit } from './view.js';
 
 /**
@@ -22,6 +22,10 @@ export function mountHeatmap(element, listeners) {
   const sizes = new ResizeObserver(() => resize(map));
   sizes.observe(element);
   listenToGestures(map);
+  const paper = matchMedia('print');
+  const media = [paper, matchMedia('(forced-colors: active)')];
+  const onMedia = () => drawFor(map, paper.matches);
+  for (const each of media) each.addEventListener('change', onMedia);
 
   return {
     canvas,
@@ -83,6 +87,7 @@ export function mountHeatmap(element, listeners) {
 
     destroy() {
       sizes.disconnect();
+      for (const each of media) each.removeEventListener('change', onMedia);
       cancelAnimationFrame(map.frame);
       map.frame = -1; // so that no later change draws any more
     },

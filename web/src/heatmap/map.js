@@ -1,6 +1,7 @@
 /** The state of a heat map and what changes it; heatmap.js mounts it, gestures.js listens to the visitor. */
 
 import { draw } from './draw.js';
+import { PAPER } from './figure.js';
 import { FONT, labelRoom } from './labels.js';
 import { STRIP_ROOM } from './margins.js';
 import { textWidth } from './measure.js';
@@ -76,12 +77,23 @@ export function sceneOf(map) {
 export function redraw(map) {
   map.frame ||= requestAnimationFrame(() => {
     map.frame = 0;
-    if (!map.width) return;
-    const scene = sceneOf(map);
-    draw(map.context, scene);
-    // Where the plot lies on the canvas in CSS pixels, and how many cells fit across: for tests and for what a page lays over it.
-    map.canvas.dataset.plot = [scene.left, scene.top, scene.side, scene.view.span].join(' ');
+    drawNow(map);
   });
+}
+
+/** @param {HeatMap} map */
+function drawNow(map) {
+  if (!map.width) return;
+  const scene = sceneOf(map);
+  draw(map.context, scene);
+  // Where the plot lies on the canvas in CSS pixels, and how many cells fit across: for tests and for what a page lays over it.
+  map.canvas.dataset.plot = [scene.left, scene.top, scene.side, scene.view.span].join(' ');
+}
+
+/** For paper, which is white whatever the theme is; there is no next frame before it is printed. @param {HeatMap} map @param {boolean} isPaper */
+export function drawFor(map, isPaper) {
+  map.theme = isPaper ? PAPER : null;
+  drawNow(map);
 }
 
 /** Adapts the canvas to the size of its element. @param {HeatMap} map */

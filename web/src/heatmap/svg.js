@@ -4,6 +4,9 @@ import { context2d } from '../dom.js';
 
 /** A picture of at most so many pixels is drawn as rectangles. */
 const MOST_RECTS = 4096;
+/** Pixels of a picture for each of the drawing's, where its own are larger: a viewer that smooths pictures then blurs their edges only. */
+const SHARP = 3;
+const LARGE = 1.5; // CSS pixels of a pixel that has edges to be seen
 
 /**
  * @typedef {object} Ink
@@ -29,6 +32,7 @@ export class SvgPen {
   /** @type {number[]} */
   #dash = [];
   #measure;
+  #mostRects;
   /** @type {string[]} */
   #parts = [];
   /** @type {string[]} */
@@ -39,9 +43,13 @@ export class SvgPen {
   #groups = 0;
   #clips = 0;
 
-  /** @param {(text: string, font: string) => number} measure the width of a text in CSS pixels */
-  constructor(measure) {
+  /**
+   * @param {(text: string, font: string) => number} measure the width of a text in CSS pixels
+   * @param {number} [mostRects] pictures of more pixels are embedded as PNG, smaller ones are rectangles
+   */
+  constructor(measure, mostRects = MOST_RECTS) {
     this.#measure = measure;
+    this.#mostRects = mostRects;
   }
 
   /**
@@ -126,8 +134,8 @@ export class SvgPen {
 
   /** @param {HTMLCanvasElement} image @param {number} x @param {number} y @param {number} width @param {number} height */
   drawImage(image, x, y, width, height) {
-    if (image.width * image.height <= MOST_RECTS) return this.#drawCells(image, x, y, width / image.width, height / image.height);
-    const pixels = image.toDataURL('image/png');
+    if (image.width * image.height <= this.#mostRects) return this.#drawCells(image, x, y, width / image.width, height / image.height);
+    const pixels = enlarged(image, SHARP * width).toDataURL('image/png');
     this.#parts.push(
       `<image${box(x, y, width, height)} preserveAspectRatio="none" style="image-rendering:pixelated" href="${pixels}"/>`,
     );
@@ -169,6 +177,19 @@ export class SvgPen {
   #see(what) {
     return this.globalAlpha < 1 ? ` ${what}-opacity="${tidy(this.globalAlpha)}"` : '';
   }
+}
+
+/** A picture with every pixel as a square of several, or the picture itself where it is as wide as that already. @param {HTMLCanvasElement} image @param {number} wide in pixels at least */
+function enlarged(image, wide) {
+  if (!(wide / SHARP / image.width > LARGE)) return image;
+  const times = Math.ceil(wide / image.width);
+  const canvas = document.createElement('canvas');
+  canvas.width = times * image.width;
+  canvas.height = times * image.height;
+  const context = context2d(canvas);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas;
 }
 
 /** @param {number} x @param {number} y @param {number} width @param {number} height */

@@ -11,7 +11,8 @@ const NAMES = /** @type {const} */ (['ink', 'muted', 'line', 'accent', 'sunken',
  * @returns {import('./draw.js').Theme}
  */
 export function readTheme(element) {
-  const probe = h('span', { hidden: true });
+  // With the visitor's own colours `color` is theirs, whatever the style sheet says; here it stays the style sheet's.
+  const probe = h('span', { hidden: true, style: { 'forced-color-adjust': 'none' } });
   element.append(probe);
   const style = getComputedStyle(probe);
   const colors = NAMES.map((name) => {

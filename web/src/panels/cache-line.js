@@ -1,7 +1,7 @@
 /** A cache's lines in the comparison: its figures, and below them its weights as a strip of colours. */
 
 import { fill, h, putPixels } from '../dom.js';
-import { formatBytes, formatError, formatTime } from '../format.js';
+import { formatBytes, formatError, timeColumn } from '../format.js';
 import { comparisonPixels } from './palette.js';
 
 /** @typedef {import('../types').CacheStep} CacheStep */
@@ -44,7 +44,7 @@ export function cacheLine([dtype, name, about]) {
 function showFigures([bytes, time, error, change], step, first) {
   const smaller = first.nbytes / step.nbytes;
   fill(bytes, formatBytes(step.nbytes), smaller > 1 && h('span', { class: 'muted small' }, ` ÷ ${smaller.toFixed(1)}`));
-  time.textContent = step.time == null ? '–' : formatTime(step.time);
+  time.textContent = step.time == null ? '–' : timeColumn(first.time ?? step.time).time(step.time); // all in one unit
   error.textContent = formatError(step.relative);
   error.title = `largest error of a single number: ${formatError(step.error)}`;
   change.textContent = formatError(step.change);

@@ -5,6 +5,8 @@ import { shortError } from '../format.js';
 import { latest } from '../latest.js';
 import { CACHES, cacheLine } from './cache-line.js';
 import { tableCaption, tableHead } from './elements.js';
+import { tableMenu } from './table-menu.js';
+import { cachesTable } from './tables.js';
 import { describeComparison } from './wording.js';
 
 /**
@@ -20,6 +22,7 @@ import { describeComparison } from './wording.js';
  * @property {(place: Place) => void} run
  * @property {boolean} active once the visitor has asked for the comparison
  * @property {Place | null} place decoded now
+ * @property {CacheStep[]} steps what the table shows
  * @property {ReturnType<typeof setTimeout> | undefined} timer
  */
 
@@ -38,7 +41,7 @@ export function mountCaches(api, store) {
   const element = h(
     'section',
     { class: 'caches', 'aria-label': 'Caches side by side' },
-    h('div', { class: 'caches-head' }, h('h3', null, 'The same step with smaller caches'), start),
+    h('div', { class: 'caches-head' }, h('h3', null, 'The same step with smaller caches'), start, tableMenu('The caches', () => cachesTable(panel.steps))),
     h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Caches' }, table(lines)),
     note,
   );
@@ -50,10 +53,10 @@ export function mountCaches(api, store) {
     },
   );
   /** @type {Panel} */
-  const panel = { element, api, store, lines, note, run, active: false, place: null, timer: undefined };
+  const panel = { element, api, store, lines, note, run, active: false, place: null, steps: [], timer: undefined };
 
   store.on(['sourceNumber'], ({ source }) => {
-    Object.assign(panel, { active: false, place: null });
+    Object.assign(panel, { active: false, place: null, steps: [] });
     start.disabled = !source;
     note.textContent = INTRODUCTION;
     for (const line of lines) line.clear();
@@ -103,10 +106,12 @@ async function runAll(panel, place) {
   ]);
   /** @type {CacheStep | null} */
   let first = null;
+  panel.steps = [];
   for (const line of lines) {
     const step = await api.decodeCache({ layer, head, dtype: line.dtype, ...place });
     if (store.state.sourceNumber !== sourceNumber || panel.place !== place) break;
     first ??= step;
+    panel.steps.push(step);
     line.show(step, first, colors.rgba, signed.rgba);
   }
   element.setAttribute('aria-busy', 'false');

@@ -3,6 +3,7 @@
 import { choose, fill, h, putPixels, segmented } from '../dom.js';
 import { formatTick } from '../format.js';
 import { field, heading, select } from './elements.js';
+import { tableMenu } from './table-menu.js';
 import { CACHES } from './compare-words.js';
 
 /**
@@ -143,8 +144,8 @@ function textField({ compareWith }) {
   };
 }
 
-/** Three maps with their names and legends, and the figures below. */
-export function buildMaps() {
+/** Three maps with their names and legends, and the figures below. @param {() => import('../table-text.js').Table | null} table of the figures */
+export function buildMaps(table) {
   const maps = { a: mapFigure(), b: mapFigure(), difference: mapFigure() };
   const cell = h('dd');
   const largest = h('dd');
@@ -163,7 +164,7 @@ export function buildMaps() {
   const parts = [
     h('div', { class: 'compare-maps' }, Object.values(maps).map(({ element }) => element)),
     figures,
-    definition,
+    h('div', { class: 'beside-menu' }, definition, tableMenu('The comparison', table)),
     spoken,
   ];
   return { parts, maps, cell, largest, variation, shannon, definition, spoken };

@@ -8,6 +8,7 @@ import { pin } from '../store.js';
 import { buildCompare, buildMaps } from './compare-view.js';
 import { beginning, defineFigures, describeFigures, namesOf, roundSpan } from './compare-words.js';
 import { tokenMark } from './elements.js';
+import { compareTable } from './tables.js';
 
 /**
  * @typedef {import('../store.js').State} State
@@ -119,7 +120,7 @@ function isLikeA({ figures }, name) {
 /** @param {Panel} panel @returns {Shown} */
 function makeMaps(panel) {
   const { store, view } = panel;
-  const body = buildMaps();
+  const body = buildMaps(() => tableOf(panel));
   fill(view.body, ...body.parts);
   const make = (/** @type {Name} */ name) =>
     mountHeatmap(body.maps[name].box, {
@@ -219,7 +220,7 @@ function showDistances({ store, shown }, figures) {
   const { largest, variation, shannon } = figures;
   const { body } = shown;
   body.variation.textContent = variation === undefined ? '–' : variation.toFixed(3);
-  body.shannon.textContent = shannon === undefined ? '–' : `${shannon.toFixed(3)} bit`;
+  body.shannon.textContent = shannon === undefined ? '–' : `${shannon.toFixed(3)} bits`;
   body.definition.textContent = largest ? defineFigures(figures) : figures.whyNot;
   body.spoken.textContent = largest ? describeFigures(figures, source.tokens) : figures.whyNot;
   if (!largest) {
@@ -290,6 +291,15 @@ function showCell(panel) {
     value('B', other === undefined ? (known ? '–' : '…') : formatWeight(other)),
     value('A − B', a && other !== undefined ? formatSigned(a[key] - other) : known ? '–' : '…'),
   );
+}
+
+/** @param {Panel} panel */
+function tableOf({ store, figures, rows }) {
+  const { source, compare, layer, head, query, key } = store.state;
+  if (!source || !compare || !figures) return null;
+  const { a, b } = rows.get(query) ?? {};
+  const cell = { query, key, a: a?.[key], b: figures.whyNot ? undefined : b?.[key] };
+  return compareTable(namesOf(compare, { layer, head }), source.tokens, figures, cell);
 }
 
 /** @param {Panel} panel @param {number} query */

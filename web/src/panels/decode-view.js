@@ -4,6 +4,7 @@ import { fill, h, ICONS } from '../dom.js';
 import { formatBytes, formatError, formatToken, formatWeight, withMinus } from '../format.js';
 import { explained } from '../term.js';
 import { field, heading, iconButton, select, tableCaption, tableHead, tokenMark } from './elements.js';
+import { tableMenu } from './table-menu.js';
 import { capacityChoices, isCrowded, slotsOf } from './slots.js';
 
 /**
@@ -16,6 +17,7 @@ import { capacityChoices, isCrowded, slotsOf } from './slots.js';
  * @property {() => void} play or pause
  * @property {(position: number | 'last') => void} seek
  * @property {(steps: number) => void} stepBy
+ * @property {() => import('../table-text.js').Table | null} table of the splits
  */
 
 const DIFFERS =
@@ -42,7 +44,7 @@ export function buildDecode(actions) {
   const about = 'One causal query at a time over a growing KV cache, as a language model does for every new token.';
   const differs = h('p', { class: 'muted small decode-differs', hidden: true }, DIFFERS);
   const head = h('header', null, heading('Decode', ...explained(about, 'causal', 'query', 'KV cache', 'token')), form);
-  const parts = [head, differs, controls, now, slots, result, combine];
+  const parts = [head, differs, controls, now, slots, result, h('div', { class: 'beside-menu' }, combine, tableMenu('Partial results', actions.table))];
   return { parts, capacity, splits, speed, play, slider, now, slots, body, result, combine, differs };
 }
 

@@ -5,6 +5,7 @@ import { shortError } from '../format.js';
 import { latest } from '../latest.js';
 import { allTokens } from '../reading.js';
 import { mountCaches } from './caches.js';
+import { splitsTable } from './tables.js';
 import { buildDecode, clearStep, fillCapacities, showStep } from './decode-view.js';
 import { MAX_LENGTH } from './slots.js';
 import { mountVisited } from './visited.js';
@@ -39,6 +40,7 @@ export function mountDecode(element, api, store) {
       pause(panel);
       go(panel, panel.position);
     },
+    table: () => panel.step && splitsTable(panel.step),
     repeat: () => go(panel, panel.position),
     play: () => (panel.playing ? pause(panel) : play(panel)),
     seek: (to) => {

@@ -1,10 +1,11 @@
 /** What is on screen of the large map as a figure for a paper: in colours for a white ground, whatever the page's theme is. */
 
 import { putPixels } from '../dom.js';
+import { layOut } from '../heatmap/figure.js';
+import { WRITTEN_FROM } from '../heatmap/written.js';
 import { showOf } from '../reading.js';
-import { nameMap } from './wording.js';
+import { meaningOf, nameMap } from './wording.js';
 
-const SCALES = { linear: '', sqrt: ' (√ scale)', log: ' (logarithmic scale)' };
 const PIXELS = 1600; // along a side of the picture at most
 
 /**
@@ -15,8 +16,14 @@ const PIXELS = 1600; // along a side of the picture at most
 export async function askFigure(api, state, { rows, columns }, { view, margins }) {
   const { source, layer, head, over } = state;
   if (!source) throw new Error('There is no map yet.');
-  const style = { ...state.style, show: showOf(state), colormap: onPaper(state.style) };
-  const answer = await api.window({ layer, head, rows, columns, size: [PIXELS, PIXELS], over }, style);
+  const show = showOf(state);
+  const style = { ...state.style, show, colormap: onPaper(state.style) };
+  const part = { layer, head, rows, columns, over };
+  const { side } = layOut({ tokens: source.tokens, view, margins });
+  const [answer, exact] = await Promise.all([
+    api.window({ ...part, size: [PIXELS, PIXELS] }, style),
+    side / view.span >= WRITTEN_FROM ? api.weights({ ...part, show }) : null,
+  ]);
   const { meaning, legend } = await barOf(api, state, answer.maximum);
   return {
     title: source.title,
@@ -26,7 +33,7 @@ export async function askFigure(api, state, { rows, columns }, { view, margins }
     tokens: source.tokens,
     view,
     margins,
-    picture: { canvas: painted(answer.rgba, answer.width, answer.height), rows: answer.rows, columns: answer.columns },
+    picture: { canvas: painted(answer.rgba, answer.width, answer.height), rows: answer.rows, columns: answer.columns, written: exact && { values: exact.weights, rgba: answer.rgba } },
   };
 }
 
@@ -41,9 +48,7 @@ export async function barOf(api, state, maximum) {
   const show = showOf(state);
   const { scale } = state.style;
   const { rgba, ticks } = await api.legend(onPaper(state.style), scale, show, maximum);
-  const isSigned = show === 'gradient';
-  const meaning = `${isSigned ? 'Weight × gradient, share of the output' : 'Attention weight'}${SCALES[scale]}`;
-  return { colors: rgba, meaning, legend: { canvas: painted(rgba, 256, 1), ticks, isSigned } };
+  return { colors: rgba, meaning: meaningOf(show, scale), legend: { canvas: painted(rgba, 256, 1), ticks, isSigned: show === 'gradient' } };
 }
 
 /** @param {Uint8Array<ArrayBuffer>} rgba @param {number} width @param {number} height */

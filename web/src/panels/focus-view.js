@@ -127,7 +127,7 @@ function legendFigure() {
 function usage() {
   return h(
     'p',
-    { class: 'muted small' },
+    { class: 'muted small usage' },
     explained(
       isTouch()
         ? 'Rows are queries, columns are keys. Tap a cell to pin it; two fingers zoom. With a keyboard, arrow keys choose a cell, Enter pins it, Escape lets all pins go. Once the map is tapped, '

@@ -4,6 +4,7 @@ import { afterPaint, choose, fill, h, putPixels } from '../dom.js';
 import { formatTick, formatToken, formatWeight, shortError } from '../format.js';
 import { download, drawingOf, toJson, toPng, toSvg } from '../heatmap/export.js';
 import { mountHeatmap } from '../heatmap/heatmap.js';
+import { WRITTEN_FROM } from '../heatmap/written.js';
 import { latest } from '../latest.js';
 import { showOf } from '../reading.js';
 import { createRows } from '../rows.js';
@@ -192,13 +193,20 @@ async function loadWindow(panel, state) {
   if (!width) return;
   const { box } = view;
   box.setAttribute('aria-busy', 'true');
-  const answer = await api.window({ layer, head, rows, columns, size: [pixels, pixels], over }, style);
+  const part = { layer, head, rows, columns, over };
+  const { side, view: seen } = map.scene();
+  // What came with the page has no weights for every map.
+  const isWritten = side / seen.span >= WRITTEN_FROM && !isBuilt(source);
+  const [answer, exact] = await Promise.all([
+    api.window({ ...part, size: [pixels, pixels] }, style),
+    isWritten ? api.weights({ ...part, show: style.show }) : null,
+  ]);
   box.setAttribute('aria-busy', 'false');
   const now = store.state;
   if (now.sourceNumber !== sourceNumber || now.over !== over || showOf(now) !== style.show) return;
   const canvas = document.createElement('canvas');
   putPixels(canvas, answer.rgba, answer.width, answer.height);
-  map.setPicture({ canvas, rows: answer.rows, columns: answer.columns });
+  map.setPicture({ canvas, rows: answer.rows, columns: answer.columns, written: exact && { values: exact.weights, rgba: answer.rgba } });
   // No weights share a pixel where every cell is one weight.
   for (const input of view.pooling.querySelectorAll('input')) input.disabled = answer.exact;
   view.pooling.classList.toggle('inactive', answer.exact);
@@ -301,7 +309,7 @@ async function askLegend({ api, store, view, maximum }) {
   const most = range === 'map' ? maximum : 1;
   const { rgba, ticks } = await api.legend(colormap, scale, show, most);
   const end = formatTick(most, false);
-  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? `share from -${end} to ${end}` : `weight from 0 to ${end}`}`);
+  view.legend.setAttribute('aria-label', `Colour legend: ${show === 'gradient' ? `share from −${end} to ${end}` : `weight from 0 to ${end}`}`);
   putPixels(view.strip, rgba, 256, 1);
   fill(
     view.ticks,

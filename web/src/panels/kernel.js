@@ -7,6 +7,8 @@ import { field, heading, select } from './elements.js';
 import { isSameText } from './fork-list.js';
 import { describeAdapter, describeMeasurement, namesToRun, withTiming } from './measured.js';
 import { mountShader } from './shader.js';
+import { tableMenu } from './table-menu.js';
+import { timingsTable } from './tables.js';
 import { timingLines, timingTable } from './timings.js';
 import { describeShape } from './wording.js';
 
@@ -46,7 +48,7 @@ const PATIENCE_MS = 5000; // after Cancel, before ending Python is offered
  * @param {Own} [own] where kernels can be edited
  */
 export function mountKernel(element, api, store, own) {
-  const view = buildView({ choose: (variant) => store.set({ variant }), cancel: () => cancel(panel) });
+  const view = buildView({ choose: (variant) => store.set({ variant }), cancel: () => cancel(panel), table: () => timingsTable(store.state.timings, store.state.layer) });
   fill(element, ...view.parts);
   /** @type {Panel} */
   const panel = {
@@ -80,7 +82,7 @@ export function mountKernel(element, api, store, own) {
   store.on(['sourceNumber', 'edit', 'layer'], ({ source }) => source && showSource(panel));
 }
 
-/** @param {{ choose: (variant: string) => void, cancel: () => void }} actions */
+/** @param {{ choose: (variant: string) => void, cancel: () => void, table: () => import('../table-text.js').Table }} actions */
 function buildView(actions) {
   const variant = select('Variant', [], '', actions.choose);
   const runs = select('Runs', RUNS.map((n) => [String(n), String(n)]), '5');
@@ -101,7 +103,7 @@ function buildView(actions) {
   const about = 'The attention call of the layer in focus. Every run uploads and compiles anew.';
   const parts = [
     h('header', null, heading('Kernel', ...explained(about, 'attention', 'layer')), form),
-    adapter,
+    h('div', { class: 'beside-menu' }, adapter, tableMenu('Timings', actions.table)),
     h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Timings' }, main.table),
     others,
     note,

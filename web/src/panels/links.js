@@ -5,6 +5,8 @@ import { formatWeight } from '../format.js';
 import { showOf } from '../reading.js';
 import { createRows } from '../rows.js';
 import { tableCaption, tokenMark } from './elements.js';
+import { tableMenu } from './table-menu.js';
+import { linksTable } from './tables.js';
 import { describeLinks, describeRest, relation } from './wording.js';
 
 /**
@@ -25,7 +27,11 @@ const REST_MS = 500; // until the choice is taken to rest on its row
  * @param {import('../store.js').Store} store
  */
 export function mountLinks(element, api, store) {
-  const view = buildView();
+  const view = buildView(() => {
+    const { source } = store.state;
+    const row = panel.rows.peek();
+    return source && row ? linksTable(source.tokens, row, showOf(store.state) === 'gradient') : null;
+  });
   fill(element, ...view.parts);
   fill(view.body, Array.from({ length: SHOWN }, emptyLine));
   /** @type {Panel} */
@@ -34,7 +40,8 @@ export function mountLinks(element, api, store) {
   return { destroy: () => clearTimeout(panel.timer) };
 }
 
-function buildView() {
+/** @param {() => import('../table-text.js').Table | null} current */
+function buildView(current) {
   const figure = h('th', { scope: 'col', class: 'number' }, 'Weight');
   const subtitle = h('p', { class: 'links-row' }, ' ');
   const body = h('tbody');
@@ -47,7 +54,7 @@ function buildView() {
   );
   const spoken = h('p', { class: 'sr-only', role: 'status', 'aria-live': 'polite' });
   const rest = h('p', { class: 'muted small' }, ' ');
-  const parts = [h('header', null, h('div', null, h('h2', null, 'Strongest links'), subtitle)), table, rest, spoken];
+  const parts = [h('header', null, h('div', null, h('h2', null, 'Strongest links'), subtitle), tableMenu('Strongest links', current)), table, rest, spoken];
   return { parts, figure, subtitle, body, rest, spoken };
 }
 

@@ -7,7 +7,10 @@ import { buildFind } from './overview-find.js';
 import { explained } from '../term.js';
 import { mountGrid } from './overview-grid.js';
 import { arrange } from './overview-heads.js';
-import { describeEngine, describeMaps, describeRow, isBuilt } from './wording.js';
+import { sheetMenu } from './overview-sheet.js';
+import { tableMenu } from './table-menu.js';
+import { headsTable } from './tables.js';
+import { describeEngine, describeMaps, describeRow, isBuilt, modelOf } from './wording.js';
 
 /**
  * @typedef {import('../store.js').State} State
@@ -54,7 +57,13 @@ export function mountOverview(element, api, store) {
     load(store.state);
   });
   choice.hidden = true;
-  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), summary), choice), find.element, grid.element);
+  const table = tableMenu('All heads', () => {
+    const { source } = store.state;
+    return source && panel.findings && headsTable(panel.findings, find.labels, source.heads);
+  });
+  const printed = h('div', { class: 'print-only printed-source' });
+  const tools = h('div', { class: 'tools overview-tools' }, choice, table, sheetMenu(api, store));
+  fill(element, h('header', null, h('div', null, h('h2', null, 'Overview'), printed, summary), tools), find.element, grid.element);
   /** @type {Panel} */
   const panel = { element, api, store, summary, grid, choice, whole: false, find, sort: 'layer', findings: null, looked: '', look: (state) => look(state) };
   const look = latest(
@@ -70,6 +79,7 @@ export function mountOverview(element, api, store) {
   );
   store.on(['sourceNumber', 'source'], (state) => {
     if (!state.source) return;
+    printed.textContent = [state.source.title, modelOf(state.source)].filter(Boolean).join(' · ');
     build(panel, state.source);
     forget(panel, state.source);
     choice.hidden = state.source.kind !== 'written';

@@ -2,8 +2,11 @@
 
 import { fill, h, icon, ICONS } from '../dom.js';
 import { formatToken, formatWeight } from '../format.js';
+import { showOf } from '../reading.js';
 import { createRows } from '../rows.js';
 import { tokenMark } from './elements.js';
+import { tableMenu } from './table-menu.js';
+import { pinsTable } from './tables.js';
 
 /** @typedef {import('../store.js').Cell} Cell */
 
@@ -22,12 +25,18 @@ export function mountPins(api, store) {
   const chips = h('ul', { class: 'pins-list', 'aria-label': 'Pinned cells' });
   const hint = h('p', { class: 'muted small' }, matchMedia('(pointer: coarse)').matches ? HINT.touch : HINT.mouse);
   const clear = h('button', { class: 'button compact', type: 'button', onclick: () => store.set({ pins: [] }) }, 'Let all go');
+  const table = tableMenu('Pinned cells', () => {
+    const { source, pins } = store.state;
+    const known = pins.map(({ query, key }) => ({ query, key, weight: rows.peek(query)?.weights[key] }));
+    return source && pinsTable(source.tokens, known, showOf(store.state) === 'gradient');
+  });
   const element = h(
     'div',
     { class: 'pins' },
     hint,
     chips,
     clear,
+    table,
     h('label', { class: 'check small pins-several', title: 'A click pins another cell beside those that are pinned' }, several, 'Keep several'),
   );
 
@@ -35,6 +44,7 @@ export function mountPins(api, store) {
     const { source, pins } = store.state;
     hint.hidden = pins.length > 0;
     clear.hidden = pins.length < 2;
+    table.hidden = !pins.length;
     fill(chips, source ? pins.map((one) => chip(store, source.tokens, one, rows.peek(one.query)?.weights[one.key])) : []);
     for (const { query } of pins) if (source && !rows.peek(query)) void rows.fetch(query).then(draw, () => {});
   };

@@ -11,6 +11,7 @@ const COPIED_MS = 1200;
 export function mountShader(element, onEdit = null) {
   const title = h('h3', null, 'WGSL');
   const constants = h('dl', { class: 'constants' });
+  const listing = h('div', { class: 'constants-box', tabIndex: 0, role: 'region', 'aria-label': 'Constants', hidden: true }, constants);
   const code = h('code');
   let wgsl = '';
   const copy = h(
@@ -27,7 +28,7 @@ export function mountShader(element, onEdit = null) {
     'Edit this WGSL',
   );
   const text = h('pre', { class: 'shader', tabIndex: 0, role: 'region', 'aria-label': 'Rendered WGSL' }, code);
-  fill(element, h('div', { class: 'shader-head' }, title, h('div', { class: 'shader-buttons' }, onEdit && edit, copy)), constants, text);
+  fill(element, h('div', { class: 'shader-head' }, title, h('div', { class: 'shader-buttons' }, onEdit && edit, copy)), listing, text);
 
   /** @param {import('../types').Measurement | null} measured null, or one without WGSL, shows where it will be */
   function show(measured) {
@@ -38,6 +39,7 @@ export function mountShader(element, onEdit = null) {
     element.dataset.empty = String(!wgsl);
     title.textContent = measured && wgsl ? titleOf(measured) : 'WGSL';
     const listed = wgsl ? Object.entries(measured?.constants ?? {}) : [];
+    listing.hidden = !listed.length;
     fill(constants, listed.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
     fill(code, wgsl ? highlight(wgsl) : h('span', { class: 'wgsl-comment' }, NOTHING));
     if (wgsl) text.scrollTop = 0;

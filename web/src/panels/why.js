@@ -3,6 +3,8 @@
 import { fill, h } from '../dom.js';
 import { formatError, formatToken, formatWeight, shortError } from '../format.js';
 import { latest } from '../latest.js';
+import { tableMenu } from './table-menu.js';
+import { whyTable } from './tables.js';
 import { bars } from './why-bars.js';
 
 /**
@@ -34,7 +36,7 @@ export function mountWhy(element, api, store) {
       const found = await api.explain({ layer, head, query, key });
       const now = store.state;
       const isSame = now.sourceNumber === sourceNumber && now.edit === edit;
-      if (isSame) fill(body, ...explain(found, source, query, key));
+      if (isSame) fill(body, ...explain(found, source, { layer, head, query, key }));
       body.setAttribute('aria-busy', 'false');
     },
     (error) => {
@@ -47,14 +49,15 @@ export function mountWhy(element, api, store) {
   store.on(['sourceNumber', 'edit', 'layer', 'head', 'query', 'key', 'over'], update);
 }
 
-/** @param {Explanation} found @param {import('../types').SourceInfo} source @param {number} query @param {number} key */
-function explain(found, source, query, key) {
+/** @param {Explanation} found @param {import('../types').SourceInfo} source @param {{ layer: number, head: number, query: number, key: number }} cell */
+function explain(found, source, { layer, head, query, key }) {
   const cell = `${formatToken(source.tokens[query])} → ${formatToken(source.tokens[key])}`;
   const engine = source.engine === 'webgpu' ? 'WGSL' : 'numpy in float32';
   const error = Math.abs(found.computed - found.weight);
   return [
     h('p', { class: 'muted small' }, `The steps for ${cell} in float64. ${FORMULA}.`),
     bars(found),
+    h('div', { class: 'why-menu' }, tableMenu('The steps', () => whyTable(steps(found), `L${layer}H${head}-${query}-${key}`))),
     h(
       'table',
       { class: 'why-steps' },
@@ -73,26 +76,24 @@ function explain(found, source, query, key) {
 /**
  * The steps that apply, in their order.
  * @param {Explanation} found
- * @returns {{ what: string, figure: string, note?: string }[]}
+ * @returns {{ what: string, figure: string, value: number, note?: string }[]}
  */
 export function steps(found) {
   const { products, kvHead, dot, scale, scaled, softcap, capped, modded, bias, hiddenBy, score, rowMax, exp, rowSum, visible, weight } = found;
   const count = products.length;
+  const line = (/** @type {string} */ what, /** @type {number} */ value, note = '') => ({ what, value, figure: figure(value), note });
   const lines = [
-    { what: 'query · key', figure: figure(dot), note: `the sum of ${count} products, one a dimension${kvHead == null ? '' : `; keys of KV head ${kvHead}`}` },
-    { what: `× scale`, figure: figure(scaled), note: `1/√${count} = ${figure(scale)}` },
+    line('query · key', dot, `the sum of ${count} products, one a dimension${kvHead == null ? '' : `; keys of KV head ${kvHead}`}`),
+    line('× scale', scaled, `1/√${count} = ${figure(scale)}`),
   ];
-  if (capped != null) lines.push({ what: 'softcap', figure: figure(capped), note: `${softcap} · tanh(score ÷ ${softcap})` });
-  if (modded != null) lines.push({ what: 'your score_mod', figure: figure(modded), note: 'what it returns' });
-  if (hiddenBy.length) {
-    lines.push({ what: 'hidden', figure: '−∞', note: `by ${hiddenBy.join('; ')}` });
-  } else if (bias) {
-    lines.push({ what: '+ mask', figure: figure(bias), note: 'a number that is added' }, { what: 'score', figure: figure(score), note: '' });
-  }
+  if (capped != null) lines.push(line('softcap', capped, `${softcap} · tanh(score ÷ ${softcap})`));
+  if (modded != null) lines.push(line('your score_mod', modded, 'what it returns'));
+  if (hiddenBy.length) lines.push(line('hidden', -Infinity, `by ${hiddenBy.join('; ')}`));
+  else if (bias) lines.push(line('+ mask', bias, 'a number that is added'), line('score', score));
   lines.push(
-    { what: 'exp(score − largest score)', figure: figure(exp), note: visible ? `the row’s largest score is ${figure(rowMax)}` : 'the row sees no key' },
-    { what: '÷ the row’s sum', figure: figure(rowSum), note: `over the ${visible} keys that this query sees` },
-    { what: '= weight', figure: formatWeight(weight), note: '' },
+    line('exp(score − largest score)', exp, visible ? `the row’s largest score is ${figure(rowMax)}` : 'the row sees no key'),
+    line('÷ the row’s sum', rowSum, `over the ${visible} keys that this query sees`),
+    { what: '= weight', value: weight, figure: formatWeight(weight), note: '' },
   );
   return lines;
 }

@@ -39,6 +39,19 @@ export function nameMap(over, layer, head) {
   return names[over];
 }
 
+const SCALES = { linear: '', sqrt: ' (√ scale)', log: ' (logarithmic scale)' };
+
+/** What the colours of a figure mean. @param {Show} show @param {keyof typeof SCALES} scale */
+export function meaningOf(show, scale) {
+  return `${show === 'gradient' ? 'Weight × gradient, share of the output' : 'Attention weight'}${SCALES[scale]}`;
+}
+
+/** The model that a source comes from, '' where it is the visitor's own or none. @param {SourceInfo} source */
+export function modelOf({ kind }) {
+  if (kind === 'sample' || kind === 'text') return 'all-MiniLM-L6-v2';
+  return kind === 'written' ? 'SmolLM2-135M-Instruct' : '';
+}
+
 /** What the large map shows, in a sentence. @param {SourceInfo} source @param {Show} show @param {Over} over @param {number} layer */
 export function describeMeaning({ layers, heads }, show, over, layer) {
   const what = show === 'gradient' ? 'The mean share of the output over' : 'The mean weight over';

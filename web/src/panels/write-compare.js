@@ -3,6 +3,8 @@
 import { fill, h } from '../dom.js';
 import { formatBytes, formatCount, formatError, shortError } from '../format.js';
 import { tableCaption, tableHead } from './elements.js';
+import { tableMenu } from './table-menu.js';
+import { textCachesTable } from './tables.js';
 import { drawChart } from './write-chart.js';
 import { comparedCaches, formatPercent, nameCache } from './write-words.js';
 
@@ -35,7 +37,7 @@ export function mountCompare(api, given) {
   const element = h(
     'section',
     { class: 'write-compare', 'aria-label': 'Caches on this text' },
-    h('div', { class: 'caches-head' }, h('h3', null, 'What the cache does to this text'), start),
+    h('div', { class: 'caches-head' }, h('h3', null, 'What the cache does to this text'), start, tableMenu('These caches', () => textCachesTable(lines.map(({ choice, found }) => ({ name: nameCache(choice), found, mean: meanOf(found) }))))),
     note,
     h('div', { class: 'write-compare-body', hidden: true }, figure, h('div', { class: 'scroll-x', tabIndex: 0, role: 'region', 'aria-label': 'Caches' }, table)),
   );
@@ -95,9 +97,13 @@ function describe(lines) {
   return `Without the first tokens the ring’s perplexity is ${none.perplexity.toFixed(1)}, with four of them ${kept.perplexity.toFixed(1)}.`;
 }
 
+/** The mean KL divergence. @param {WriteComparison} found */
+function meanOf({ kl }) {
+  return kl.reduce((sum, each) => sum + each, 0) / (kl.length || 1);
+}
+
 /** @param {Line} line @param {number} index */
 function comparisonLine({ choice, found }, index) {
-  const mean = found.kl.reduce((sum, kl) => sum + kl, 0) / (found.kl.length || 1);
   return h(
     'tr',
     { style: { '--line': index } },
@@ -105,6 +111,6 @@ function comparisonLine({ choice, found }, index) {
     h('td', { class: 'number' }, formatBytes(found.bytes)),
     h('td', { class: 'number' }, found.perplexity.toFixed(2)),
     h('td', { class: 'number' }, formatPercent(found.equal)),
-    h('td', { class: 'number' }, formatError(mean)),
+    h('td', { class: 'number' }, formatError(meanOf(found))),
   );
 }
