@@ -22,7 +22,7 @@ const LIMITS = /** @type {const} */ ([
 ]);
 
 /** Firefox has settings of its own, and notices later that work is done (queue.js). */
-export const isFirefox = () => /\bFirefox\//u.test(navigator.userAgent);
+export const isFirefox = () => /\bFirefox\//u.test(globalThis.navigator?.userAgent);
 
 /** Says in one sentence why there is no WebGPU here and what to do, or '' when there may be. */
 export function whyNoWebGPU() {
