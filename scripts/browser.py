@@ -41,7 +41,7 @@ def find_browser() -> Path | None:
     """Return the browser to use: $PY_ATTN_BROWSER, the remembered one, Playwright's, or the system's."""
     given = os.environ.get("PY_ATTN_BROWSER")
     if given:
-        if not _starts(Path(given)):
+        if not starts(Path(given)):
             raise Failure(f"PY_ATTN_BROWSER={given} does not start")
         return Path(given)
     if FOUND.is_file():
@@ -50,7 +50,7 @@ def find_browser() -> Path | None:
             return remembered
     system = [shutil.which(name) for name in SYSTEM_NAMES]
     candidates = [_playwright_path(), *(Path(path) for path in [*system, MAC_CHROME] if path)]
-    found = next((path for path in candidates if _starts(path)), None)
+    found = next((path for path in candidates if starts(path)), None)
     if found:
         FOUND.parent.mkdir(exist_ok=True)
         FOUND.write_text(str(found), encoding="utf-8")
@@ -64,7 +64,7 @@ def _playwright_path() -> Path:
         return Path(playwright.chromium.executable_path)
 
 
-def _starts(path: Path) -> bool:
+def starts(path: Path) -> bool:
     """Whether the program exists and has all its libraries."""
     if not path.is_file():
         return False

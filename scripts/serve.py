@@ -10,8 +10,12 @@ from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 HOST = "127.0.0.1"
+
+#: A Content-Security-Policy under which the whole site works; docs/hosting.md says what each part is for.
+POLICY = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; base-uri 'none'; form-action 'none'"
 
 
 class SiteHandler(SimpleHTTPRequestHandler):
@@ -21,6 +25,8 @@ class SiteHandler(SimpleHTTPRequestHandler):
     ----------
     prefix
         The site's path, beginning and ending with a slash.
+    policy
+        The Content-Security-Policy that is sent with every file, "" for none.
     compressed
         Send the compressed copies that lie beside the files, to whom takes them. Over the loopback
         interface they save nothing, so that it is off unless asked for.
@@ -47,8 +53,16 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
     ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 
-    def __init__(self, *args: object, prefix: str = "/", compressed: bool = False, **options: object) -> None:
+    def __init__(
+        self,
+        *args: object,
+        prefix: str = "/",
+        compressed: bool = False,
+        policy: str = "",
+        **options: object,
+    ) -> None:
         self.prefix = prefix
+        self.policy = policy
         self.compressed = compressed
         self.encoding: tuple[str, str] | None = None
         super().__init__(*args, **options)  # type: ignore[arg-type]
@@ -89,6 +103,8 @@ class SiteHandler(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         """Have browsers revalidate every file: a rebuilt site shows at once, an unchanged file gets a 304."""
         self.send_header("Cache-Control", "no-cache")
+        if self.policy:
+            self.send_header("Content-Security-Policy", self.policy)
         if self.compressed:
             self.send_header("Vary", "Accept-Encoding")
         if self.encoding:
@@ -111,9 +127,9 @@ class SiteServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-def make_server(folder: Path, port: int = 0, prefix: str = "/", compressed: bool = False) -> SiteServer:
-    """Bind a server for a folder; port 0 takes a free one."""
-    handler = partial(SiteHandler, directory=str(folder), prefix=prefix, compressed=compressed)
+def make_server(folder: Path, port: int = 0, prefix: str = "/", **options: Any) -> SiteServer:
+    """Bind a server for a folder; port 0 takes a free one, and the options are those of `SiteHandler`."""
+    handler = partial(SiteHandler, directory=str(folder), prefix=prefix, **options)
     return SiteServer((HOST, port), handler)
 
 
@@ -123,9 +139,9 @@ def address(server: SiteServer, prefix: str = "/") -> str:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, prefix: str = "/", compressed: bool = False) -> Iterator[str]:
-    """Serve a folder in the background on a free port; yields its address."""
-    server = make_server(folder, prefix=prefix, compressed=compressed)
+def serving(folder: Path, prefix: str = "/", **options: Any) -> Iterator[str]:
+    """Serve a folder in the background on a free port; yields its address. Options as for `make_server`."""
+    server = make_server(folder, prefix=prefix, **options)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

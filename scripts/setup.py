@@ -1,4 +1,4 @@
-"""Sets up a fresh clone: Python environment, npm packages, downloads and, with --browser, a browser.
+"""Sets up a fresh clone: Python environment, npm packages, downloads and, with options, browsers.
 
 npm runs it before start, build, test and bench. Steps that are up to date are skipped, so later runs are
 quick and need no network. Every step can be interrupted; the next run repeats it.
@@ -107,6 +107,9 @@ def main() -> None:
     """Do all steps, in one process at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--browser", action="store_true", help="also find or install a Chromium")
+    parser.add_argument(
+        "--firefox", action="store_true", help="also find a Firefox, or install one where possible"
+    )
     options = parser.parse_args()
     with locked("setup"):
         make_python_environment()
@@ -114,6 +117,8 @@ def main() -> None:
         fetch_all()
         if options.browser:
             call([VENV_PYTHON, "-m", "scripts.browser"], "there is no browser to test with")
+        if options.firefox:
+            call([VENV_PYTHON, "-m", "scripts.firefox"], "Firefox does not start")
     say("everything is set up")
 
 

@@ -71,11 +71,15 @@ def test_why_there_is_none_is_passed_on(bridge):
     [
         (("nvidia", "hopper", "NVIDIA H200"), "nvidia hopper NVIDIA H200"),
         (("google", "swiftshader", "swiftshader"), "google swiftshader"),
-        (("", "", ""), "unnamed adapter"),
+        (("", "", ""), "unnamed GPU"),
     ],
 )
 def test_adapter_in_words(words, text):
     assert str(AdapterInfo(*words, False, frozenset(), {})) == text
+
+
+def test_a_software_adapter_without_words_has_a_name():
+    assert str(AdapterInfo("", "", "", True, frozenset(), {})) == "unnamed software adapter"
 
 
 # Memory

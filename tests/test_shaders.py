@@ -6,13 +6,14 @@ The shaders come from the public functions on a recording bridge, as a browser w
 import dataclasses
 import itertools
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
 import jinja2
-import numpy as np
 import pytest
 
 import py_attn as pa
@@ -20,11 +21,12 @@ from py_attn.gpu import device as gpu_device
 from py_attn.gpu import shader as shader_module
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.queue import Queue
-from py_attn.gpu.shader import Binding, render, shader_folder
+from py_attn.gpu.shader import SUBGROUP_ID, Binding, render, shader_folder
 from py_attn.kernels.attention import tiles as _tiles
 from py_attn.kernels.attention.config import Config
 from py_attn.kernels.attention.weights import attention_scores
 from py_attn.kernels.copy import contiguous, join
+from scripts.vulkan import swiftshader_environment
 from tests import shader_calls
 from tests.recording_bridge import LIMITS, RecordingBridge
 from tests.test_device import device_on
@@ -43,6 +45,7 @@ ADAPTERS = {
     },
     "phone": {"software": False, "subgroup_size": 8},
 }
+ADAPTERS["numbered"] = ADAPTERS["desktop"] | {"features": ("subgroups", SUBGROUP_ID)}
 # Without a GPU nothing compiles the text, so that the names it uses are compared with those it declares.
 WORKGROUP_MEMORY = re.compile(r"var<workgroup> (\w+)")
 
@@ -126,7 +129,7 @@ def render_everything():
                     # Wide heads need more workgroup memory than the smallest adapter has.
                     assert "workgroup memory" in str(error)  # noqa: PT017
         other_kernels(device)
-        for name in ("software", "desktop"):
+        for name in ("software", "desktop", "numbered"):
             device = device_on(RecordingBridge(**ADAPTERS[name]))
             for calls in shader_calls.ALL:
                 calls(device)
@@ -226,6 +229,37 @@ def test_all_parse(parsed):
     assert {name: answer for name, answer in parsed.items() if "error" in answer} == {}
 
 
+def naga(texts):
+    """The errors that naga finds in texts, by name; without an adapter the test is skipped, except in CI."""
+    answer = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "naga_check.py")],
+        input=json.dumps(texts),
+        env=os.environ | swiftshader_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
+    )
+    assert answer.returncode == 0, answer.stderr
+    errors = json.loads(answer.stdout.splitlines()[-1])
+    if missing := errors.get(""):
+        assert not os.environ.get("CI"), missing
+        pytest.skip(missing)
+    return errors
+
+
+def test_naga_takes_all(shaders):
+    assert naga({name: shader.wgsl for name, shader in shaders.items()}) == {}
+
+
+def test_naga_refuses_what_is_wrong():
+    numbered = "@compute @workgroup_size({}) fn main(@builtin(subgroup_id) n: u32) {{}}"
+    texts = {"fine": numbered.format("64"), "two axes": numbered.format("8, 8"), "unfinished": "fn main() {"}
+    errors = naga(texts)
+    assert errors.keys() == {"two axes", "unfinished"}
+    assert "Workgroup size is multi dimensional" in errors["two axes"]
+
+
 def test_bindings_and_entry_point(shaders, parsed):
     for name, shader in shaders.items():
         found = parsed[name]
@@ -256,9 +290,9 @@ def test_params_lie_where_python_packs_them(shaders, parsed):
 def test_workgroups_are_within_the_limits(shaders, parsed):
     for name, shader in shaders.items():
         size = parsed[name]["workgroup"]
-        size = size if isinstance(size, list) else [size]
-        invocations = int(np.prod([shader.constants[n] if n in shader.constants else int(n) for n in size]))
+        assert isinstance(size, str), f"naga takes subgroups in one dimension only: {name}"
         # The defaults for all but the tiles that only a larger adapter gets.
+        invocations = shader.constants[size] if size in shader.constants else int(size)
         assert 1 <= invocations <= LIMITS["maxComputeInvocationsPerWorkgroup"], name
 
 

@@ -59,7 +59,8 @@ class AdapterInfo:
 
     def __str__(self) -> str:
         words = dict.fromkeys(filter(None, (self.vendor, self.architecture, self.description)))
-        return " ".join(words) or "unnamed adapter"
+        # Firefox tells scripts no words, so that they cannot tell its users apart.
+        return " ".join(words) or f"unnamed {'software adapter' if self.software else 'GPU'}"
 
 
 @dataclass(frozen=True)

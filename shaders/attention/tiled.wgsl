@@ -63,26 +63,22 @@ var<workgroup> tile_live: u32;
 //#   endif
 //# endif
 //# endmacro
-@compute @workgroup_size(TX, TY)
+@compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 //# if subgroups
 {{ thread_index_arguments() }}
 //# else
-  @builtin(local_invocation_id) local: vec3<u32>,
+  @builtin(local_invocation_index) thread_index: u32,
 //# endif
 ) {
 {{ find_query_tile() }}
 //# if subgroups
 {{ find_thread_index() }}
+//# endif
   let tx = thread_index % TX;
   let ty = thread_index / TX;
-//# else
-  let tx = local.x;
-  let ty = local.y;
-  let thread_index = ty * TX + tx;
-//# endif
 
   var row_max: array<f32, ROWS>;
   var row_sum: array<f32, ROWS>;

@@ -25,19 +25,19 @@ fn cell_end(cell: u32, cells: u32, length: u32) -> u32 {
   return max(cell_begin(cell, cells, length) + 1u, ((cell + 1u) * length + cells - 1u) / cells);
 }
 
-@compute @workgroup_size(8, 8)
+@compute @workgroup_size(64)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(local_invocation_id) local: vec3<u32>,
+  @builtin(local_invocation_index) thread_index: u32,
 ) {
   // A workgroup covers a square of cells, whose invocations then share rows of query and key.
   let across = (params.width + 7u) / 8u;
   let down = (params.height + 7u) / 8u;
   let work = workgroup.x + workgroup.y * workgroups.x;
   let picture = work / (across * down);
-  let x = (work % across) * 8u + local.x;
-  let y = (work / across) % down * 8u + local.y;
+  let x = (work % across) * 8u + thread_index % 8u;
+  let y = (work / across) % down * 8u + thread_index / 8u;
   if (picture >= params.pictures || x >= params.width || y >= params.height) {
     return;
   }

@@ -32,9 +32,9 @@ export class PyAttnElement extends HTMLElement {
 
   constructor() {
     super();
-    const style = document.createElement('style');
-    style.textContent = ':host { display: block; min-height: 240px } :host([hidden]) { display: none }';
-    this.attachShadow({ mode: 'open' }).append(style);
+    const style = new CSSStyleSheet(); // a style element would be against a strict Content-Security-Policy
+    style.replaceSync(':host { display: block; min-height: 240px } :host([hidden]) { display: none }');
+    this.attachShadow({ mode: 'open' }).adoptedStyleSheets = [style];
   }
 
   // life

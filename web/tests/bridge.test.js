@@ -42,6 +42,7 @@ async function run(commands) {
   return answers;
 }
 
+const FIREFOX = 'Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0';
 const describeIt = { op: 'request_device', args: [], id: 1 };
 
 describe('a device for a Python elsewhere', () => {
@@ -82,7 +83,9 @@ describe('a device for a Python elsewhere', () => {
   it.each([
     ['an insecure page', () => vi.stubGlobal('isSecureContext', false), 'WebGPU needs a secure page'],
     ['a browser without WebGPU', () => vi.stubGlobal('navigator', {}), 'This browser offers no WebGPU'],
-    ['a machine without an adapter', () => (adapter = null), 'no graphics adapter was found'],
+    ['a Firefox without WebGPU', () => vi.stubGlobal('navigator', { userAgent: FIREFOX }), 'set dom.webgpu.enabled to true'],
+    ['a machine without an adapter', () => (adapter = null), 'chrome://gpu says why'],
+    ['such a machine in Firefox', () => vi.stubGlobal('navigator', { userAgent: FIREFOX, gpu: { requestAdapter: async () => null } }), 'about:support'],
   ])('says why there is none in %s', async (_, change, reason) => {
     change();
     expect((await run([describeIt])).get(1)).toContain(reason);

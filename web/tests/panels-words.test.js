@@ -129,6 +129,7 @@ describe("the state of the page", () => {
   it("calls the adapter what it is", () => {
     const info = { webgpu: true, software: true, adapter: "google swiftshader with a very long description" };
     expect(describeChip(info)).toEqual({ state: "software", text: "google swiftshader: software adapter" });
+    expect(describeChip({ ...info, adapter: "unnamed software adapter" }).text).toBe("unnamed software adapter");
     expect(describeChip({ ...info, software: false, adapter: "nvidia" })).toEqual({ state: "gpu", text: "nvidia" });
     expect(describeChip({ ...info, webgpu: false }).state).toBe("none");
   });

@@ -78,8 +78,7 @@ class Tile:
         return (
             self.workgroup_bytes(d4, wide4) <= limits["maxComputeWorkgroupStorageSize"]
             and self.tx * self.ty <= limits["maxComputeInvocationsPerWorkgroup"]
-            and self.tx <= limits["maxComputeWorkgroupSizeX"]
-            and self.ty <= limits["maxComputeWorkgroupSizeY"]
+            and self.tx * self.ty <= limits["maxComputeWorkgroupSizeX"]
         )
 
     def too_tall(self, rows: int) -> bool:
@@ -121,7 +120,6 @@ _LIMITS = (
     "maxComputeWorkgroupStorageSize",
     "maxComputeInvocationsPerWorkgroup",
     "maxComputeWorkgroupSizeX",
-    "maxComputeWorkgroupSizeY",
 )
 # Registers for scores and outputs, in vec4s; beyond this compilers spill.
 _MAX_REGISTERS = 40

@@ -93,6 +93,23 @@ const blamed = StateField.define({
   provide: (field) => EditorView.decorations.from(field),
 });
 
+/**
+ * Replaces a selection with what is typed. Left to itself, Chromium gives the new text the old one's style as an attribute
+ * first, which a strict Content-Security-Policy reports.
+ */
+const typedOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { data, inputType, isComposing } = event;
+    const { from, to, empty } = view.state.selection.main;
+    if (inputType !== 'insertText' || !data || isComposing || empty || view.state.selection.ranges.length > 1) return false;
+    event.preventDefault();
+    const replaced = () => view.state.update(view.state.replaceSelection(data), { userEvent: 'input.type', scrollIntoView: true });
+    const isTaken = view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, data, replaced));
+    if (!isTaken) view.dispatch(replaced());
+    return true;
+  },
+});
+
 /** @param {((text: string, position: number) => Promise<Names>) | undefined} ask */
 const inPython = (ask) => [python(), pythonLanguage.data.of({ autocomplete: completions(ask) })];
 const inWgsl = [
@@ -140,6 +157,7 @@ export function createEditor(element, text, { label = 'Python code', language = 
         syntaxHighlighting(colors),
         look,
         blamed,
+        typedOver,
         EditorView.lineWrapping,
         EditorView.contentAttributes.of({ 'aria-label': label, spellcheck: 'false', tabindex: '0' }),
         EditorView.updateListener.of((update) => update.docChanged && onChange(update.state.doc.toString())),

@@ -21,10 +21,16 @@ const LIMITS = /** @type {const} */ ([
   'maxComputeWorkgroupsPerDimension',
 ]);
 
+/** Firefox has settings of its own, and notices later that work is done (queue.js). */
+export const isFirefox = () => /\bFirefox\//u.test(globalThis.navigator?.userAgent);
+
 /** Says in one sentence why there is no WebGPU here and what to do, or '' when there may be. */
 export function whyNoWebGPU() {
   if (!globalThis.isSecureContext) {
     return 'WebGPU needs a secure page: open it over https, or from localhost.';
+  }
+  if (!navigator.gpu && isFirefox()) {
+    return 'This Firefox has WebGPU switched off: set dom.webgpu.enabled to true in about:config, and load the page again.';
   }
   if (!navigator.gpu) {
     return (
@@ -43,7 +49,7 @@ export async function requestDevice() {
   if (!adapter) {
     throw new Error(
       'WebGPU is available, but no graphics adapter was found: the driver may be missing or blocked; ' +
-        'chrome://gpu says why.',
+        (isFirefox() ? 'about:support says why, under Graphics.' : 'chrome://gpu says why.'),
     );
   }
   const device = await adapter.requestDevice({

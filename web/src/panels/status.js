@@ -2,6 +2,7 @@
 
 import { fill, h } from '../dom.js';
 import { formatBytes } from '../format.js';
+import { isFirefox } from '../gpu/adapter.js';
 
 export const STAGES = /** @type {const} */ ({
   download: 'Downloading Python, numpy and py-attn',
@@ -99,19 +100,33 @@ export function webgpuHelp() {
     h(
       'ul',
       null,
-      h('li', null, 'Use Chrome or Edge 113+, Safari 26+ (macOS, iOS, iPadOS), or Firefox 141+ (Windows; 145+ on macOS).'),
-      h('li', null, 'On Linux, Chrome may need ', h('code', null, 'chrome://flags/#enable-unsafe-webgpu'), ' and a Vulkan driver.'),
+      ...(isFirefox() ? firefoxHelp() : chromeHelp()).map((words) => h('li', null, ...words)),
       h('li', null, 'Open the page over https or from localhost: WebGPU exists only in secure contexts.'),
-      h('li', null, 'Look for a blocked driver in ', h('code', null, 'chrome://gpu'), ' (in Firefox ', h('code', null, 'about:support'), ').'),
     ),
   );
 }
+
+/** @param {string} text */
+const code = (text) => h('code', null, text);
+
+const chromeHelp = () => [
+  ['Use Chrome or Edge 113+, Safari 26+ (macOS, iOS, iPadOS), or Firefox 141+ (Windows; 145+ on macOS).'],
+  ['On Linux, Chrome may need ', code('chrome://flags/#enable-unsafe-webgpu'), ' and a Vulkan driver.'],
+  ['Look for a blocked driver in ', code('chrome://gpu'), '.'],
+];
+
+const firefoxHelp = () => [
+  ['Set ', code('dom.webgpu.enabled'), ' to true in ', code('about:config'), '. By itself Firefox has WebGPU on Windows and macOS.'],
+  ['Look under Graphics in ', code('about:support'), ' for a blocked driver; ', code('gfx.webgpu.ignore-blocklist'), ' uses it all the same.'],
+  ['Or use Chrome or Edge 113+, or Safari 26+.'],
+];
 
 /** What computes, in a few words. @param {{ webgpu: boolean, software: boolean, adapter: string }} info */
 export function describeChip({ webgpu, software, adapter }) {
   if (!webgpu) return { state: 'none', text: 'numpy reference, no WebGPU' };
   const name = adapter.length > MAX_ADAPTER ? adapter.split(' ').slice(0, 2).join(' ') : adapter;
-  return software ? { state: 'software', text: `${name}: software adapter` } : { state: 'gpu', text: name };
+  if (!software) return { state: 'gpu', text: name };
+  return { state: 'software', text: name.endsWith('software adapter') ? name : `${name}: software adapter` };
 }
 
 /** @param {HTMLElement} element */

@@ -17,7 +17,8 @@ const START = 'python-start';
 const REST = 'python-rest';
 /** Where the archives have the standard library, instead of the zip that Pyodide writes into its file system. */
 const LIBRARY = '/lib/python';
-const EMPTY_ZIP = 'data:application/zip;base64,UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==';
+const EMPTY_ZIP = new Uint8Array(22);
+EMPTY_ZIP.set([0x50, 0x4b, 5, 6]); // the end of a directory without entries
 
 /**
  * @param {string} base the site's folder, with a slash at the end
@@ -32,10 +33,12 @@ export async function bootPython(base, assets, onProgress, profile) {
   const archive = /** @type {Promise<ArrayBuffer>} */ (files.get(START)).then((bytes) => timed('inflate', () => inflate(bytes)));
   const complete = Promise.all([finished, archive]);
   const indexURL = new URL('pyodide/', base).href;
-  const restore = serveFetch(`${indexURL}${INTERPRETER}`, files.get(INTERPRETER));
+  const restore = answerFetch({
+    [`${indexURL}${INTERPRETER}`]: { type: 'application/wasm', body: files.get(INTERPRETER) },
+    [`${indexURL}python_stdlib.zip`]: { type: 'application/zip', body: EMPTY_ZIP },
+  });
   const options = {
     indexURL,
-    stdLibURL: EMPTY_ZIP,
     env: { PYTHONPATH: LIBRARY },
     enableRunUntilComplete: false,
     fsInit: async (/** @type {any} */ FS) => {
@@ -100,16 +103,17 @@ async function downloadAll(assets, onProgress) {
 }
 
 /**
- * Lets Pyodide's own request for its interpreter be answered with the verified download; the result undoes it.
- * @param {string} url
- * @param {Promise<ArrayBuffer> | undefined} file
+ * Lets Pyodide's own requests be answered with what is here, its interpreter's with the verified download; the result
+ * undoes it.
+ * @param {Record<string, { type: string, body: BufferSource | Promise<BufferSource> | undefined }>} answers by their addresses
  */
-function serveFetch(url, file) {
+function answerFetch(answers) {
   const original = globalThis.fetch;
   globalThis.fetch = async (input, init) => {
     // The downloads themselves come through here too; their addresses carry a hash.
-    if ((input instanceof Request ? input.url : String(input)) !== url) return original(input, init);
-    return new Response(await file, { headers: { 'Content-Type': 'application/wasm' } });
+    const answer = answers[input instanceof Request ? input.url : String(input)];
+    if (!answer) return original(input, init);
+    return new Response(await answer.body, { headers: { 'Content-Type': answer.type } });
   };
   return () => {
     globalThis.fetch = original;
