@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -340,6 +340,26 @@ def decode_attention(
         return_lse=return_lse,
         compute_dtype=compute_dtype,
     )
+
+
+def merge(
+    partials: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
+    *,
+    return_lse: bool = False,
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Any:
+    """Attention over all keys, from the results over parts of them; as :func:`py_attn.merge`."""
+    outs, lses = (np.stack([np.asarray(x[n]).astype(compute_dtype) for x in partials]) for n in (0, 1))
+    top = lses.max(0)
+    shift = np.where(np.isneginf(top), 0, top).astype(lses.dtype)
+    weights = np.exp(lses - shift)
+    total = weights.sum(0)
+    with np.errstate(divide="ignore"):
+        lse = shift + np.log(total)
+    shares = (weights / np.where(total == 0, 1, total))[..., None]
+    # Of a part that saw nothing nothing is taken, not even NaN.
+    out = (shares * np.where(np.isneginf(lses)[..., None], 0, outs)).sum(0, dtype=outs.dtype)
+    return (out, lse) if return_lse else out
 
 
 def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:

@@ -127,6 +127,18 @@ def decoding(device):
             pa.turboquant.dequantize(packed)
 
 
+def merging(device):
+    """Partial results of every dtype, with and without what lies behind an LSE."""
+    query, key, value = inputs_of(device)
+    made = pa.attention(query, key, value, return_lse=True)
+    for kind, return_lse in itertools.product(FLOATS, (False, True)):
+        for dim in (7, 12):
+            parts = [(device.empty((2, 4, 9, dim), kind), device.empty((2, 4, 9))) for _ in range(3)]
+            pa.merge(parts, return_lse=return_lse)
+        turned = device.empty((2, 9, 4, 12), kind).transpose(0, 2, 1, 3)
+        pa.merge([made, (turned, made[1])], return_lse=return_lse)
+
+
 def steps(device):
     """Decoding and appending at the position of a state."""
     state = new_state(device)
@@ -169,4 +181,4 @@ def language_model(device):
             nn.logits(x, norm, matrix(rows, form), state=at, count=count)
 
 
-ALL = (mods_and_sinks, packed_sequences, gradients, findings, decoding, steps, language_model)
+ALL = (mods_and_sinks, packed_sequences, gradients, findings, decoding, merging, steps, language_model)

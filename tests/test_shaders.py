@@ -205,6 +205,7 @@ def test_there_are_enough_of_them(shaders):
         "embed_tokens",
         "gated_linear",
         "logits",
+        "merge",
         "pack_quantized",
         "project_qkv",
         "row_sums",
