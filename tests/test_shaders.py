@@ -198,6 +198,7 @@ def test_there_are_enough_of_them(shaders):
         "attention_weights",
         "backward_delta",
         "add_projection",
+        "cache_advance",
         "cache_append",
         "copy",
         "decode_reduce",
