@@ -25,6 +25,7 @@ from py_attn.kernels.attention.varlen import varlen_attention, varlen_attention_
 from py_attn.kernels.attention.weights import attention_weights
 from py_attn.kernels.decode.attention import decode_attention, decode_partials
 from py_attn.kernels.decode.cache import KVCache
+from py_attn.kernels.decode.merge import merge
 from py_attn.mods import absolute as abs
 from py_attn.mods import exp, log, maximum, minimum, sqrt, tanh, where
 from py_attn.torch import scaled_dot_product_attention
@@ -53,6 +54,7 @@ __all__ = [
     "findings",
     "log",
     "maximum",
+    "merge",
     "minimum",
     "models",
     "onnx",

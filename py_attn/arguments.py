@@ -102,6 +102,13 @@ def check_int(name: str, value: object) -> int:
         raise TypeError(f"{name}: expected an integer, got {value!r}") from None
 
 
+def check_bool(name: str, value: object) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return value
+
+
 def check_positive(name: str, value: object) -> int:
     """Return ``value`` as an int of at least 1."""
     number = check_int(name, value)

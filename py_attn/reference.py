@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -304,14 +304,39 @@ def decode_attention(
     sinks: npt.ArrayLike | None = None,
     capacity: int | None = None,
     sink_tokens: int = 0,
+    lengths: npt.ArrayLike | None = None,
+    left_padding: npt.ArrayLike | None = None,
     return_lse: bool = False,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> Any:
     """Attention of the last S positions over all ``keys`` and ``values`` ever appended.
 
     A cache of ``capacity`` still holds the newest of these and the first ``sink_tokens``, which are within
-    every window.
+    every window. With ``lengths`` [B] only so many of the first positions of each batch element were appended
+    to it, and its queries are the last of those. Nobody sees the first ``left_padding`` [B] positions.
     """
+    if lengths is not None:
+        parts = [
+            decode_attention(
+                np.asarray(query)[b : b + 1],
+                np.asarray(keys)[b : b + 1, :, :length],
+                np.asarray(values)[b : b + 1, :, :length],
+                window=window,
+                scale=scale,
+                softcap=softcap,
+                sinks=sinks,
+                capacity=capacity,
+                score_mod=score_mod and _of_element(score_mod, b),
+                mask_mod=mask_mod and _of_element(mask_mod, b),
+                sink_tokens=sink_tokens,
+                left_padding=None if left_padding is None else np.asarray(left_padding)[b : b + 1],
+                return_lse=True,
+                compute_dtype=compute_dtype,
+            )
+            for b, length in enumerate(np.asarray(lengths).tolist())
+        ]
+        out, lse = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return (out, lse) if return_lse else out
     total, queries = np.shape(keys)[2], np.shape(query)[2]
     key, position = np.arange(total), np.arange(queries)[:, None] + total - queries
     dropped = 0 if capacity is None else max(0, total - capacity)
@@ -321,6 +346,9 @@ def decode_attention(
         seen = seen & ((key < sink_tokens) | (key >= position - left))
     if right is not None:
         seen = seen & (key <= position + right)
+    seen = np.broadcast_to(seen, (queries, total))
+    if left_padding is not None:
+        seen = seen & (key >= np.asarray(left_padding)[:, None, None, None])
 
     # The mods of a decode count queries from the first append, those of attention from 0.
     def placed(mod: Callable[..., Any]) -> Any:
@@ -330,7 +358,7 @@ def decode_attention(
         query,
         keys,
         values,
-        mask=np.broadcast_to(seen, (queries, total)),
+        mask=seen,
         causal=True,
         scale=scale,
         softcap=softcap,
@@ -340,6 +368,31 @@ def decode_attention(
         return_lse=return_lse,
         compute_dtype=compute_dtype,
     )
+
+
+def _of_element(mod: Callable[..., Any], b: int) -> Callable[..., Any]:
+    """``mod`` for batch element ``b`` alone."""
+    return lambda *at: mod(*at[:-4], at[-4] + b, *at[-3:])
+
+
+def merge(
+    partials: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
+    *,
+    return_lse: bool = False,
+    compute_dtype: npt.DTypeLike = np.float64,
+) -> Any:
+    """Attention over all keys, from the results over parts of them; as :func:`py_attn.merge`."""
+    outs, lses = (np.stack([np.asarray(x[n]).astype(compute_dtype) for x in partials]) for n in (0, 1))
+    top = lses.max(0)
+    shift = np.where(np.isneginf(top), 0, top).astype(lses.dtype)
+    weights = np.exp(lses - shift)
+    total = weights.sum(0)
+    with np.errstate(divide="ignore"):
+        lse = shift + np.log(total)
+    shares = (weights / np.where(total == 0, 1, total))[..., None]
+    # Of a part that saw nothing nothing is taken, not even NaN.
+    out = (shares * np.where(np.isneginf(lses)[..., None], 0, outs)).sum(0, dtype=outs.dtype)
+    return (out, lse) if return_lse else out
 
 
 def pool(weights: Array, size: tuple[int, int], mode: str = "max") -> Array:

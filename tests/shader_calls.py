@@ -127,6 +127,36 @@ def decoding(device):
             pa.turboquant.dequantize(packed)
 
 
+def elements(device):
+    """Lengths and left padding of batch elements."""
+    padding = device.empty((2,), "int32")
+    both = functions(device)["both"]
+    for kind, (sink_tokens, dim) in itertools.product(CACHE_DTYPES, ((0, 20), (3, 64))):
+        rows, query = device.empty((2, 2, 5, dim)), device.empty((2, 4, 1, dim))
+        for ragged in (False, True):
+            cache = pa.KVCache(
+                2, 2, 32, dim, dtype=kind, sink_tokens=sink_tokens, ragged=ragged, device=device
+            )
+            cache.append(rows, rows)
+            if ragged:
+                cache.append(rows, rows, lengths=padding)
+                pa.decode_attention(query, cache, splits=3)
+            for options in ({"splits": 1}, {"splits": 3}, {"window": 4}, both):
+                pa.decode_attention(query, cache, **options, left_padding=padding, return_lse=True)
+
+
+def merging(device):
+    """Partial results of every dtype, with and without what lies behind an LSE."""
+    query, key, value = inputs_of(device)
+    made = pa.attention(query, key, value, return_lse=True)
+    for kind, return_lse in itertools.product(FLOATS, (False, True)):
+        for dim in (7, 12):
+            parts = [(device.empty((2, 4, 9, dim), kind), device.empty((2, 4, 9))) for _ in range(3)]
+            pa.merge(parts, return_lse=return_lse)
+        turned = device.empty((2, 9, 4, 12), kind).transpose(0, 2, 1, 3)
+        pa.merge([made, (turned, made[1])], return_lse=return_lse)
+
+
 def steps(device):
     """Decoding and appending at the position of a state."""
     state = new_state(device)
@@ -169,4 +199,14 @@ def language_model(device):
             nn.logits(x, norm, matrix(rows, form), state=at, count=count)
 
 
-ALL = (mods_and_sinks, packed_sequences, gradients, findings, decoding, steps, language_model)
+ALL = (
+    mods_and_sinks,
+    packed_sequences,
+    gradients,
+    findings,
+    decoding,
+    elements,
+    merging,
+    steps,
+    language_model,
+)

@@ -149,6 +149,18 @@ def test_what_is_destroyed_is_named(device, query, state):
         append_step(query, query, cache, state)
 
 
+def test_a_ragged_cache_has_its_own_lengths(device, query, state):
+    cache = cache_of(ragged=True)
+    rows = device.empty((1, 3, 1, 16))
+    for call, arguments in (
+        (append_step, (rows, rows, cache, state)),
+        (decode_attention_step, (query, cache, state)),
+        (decode_partials_step, (query, cache, state)),
+    ):
+        with pytest.raises(ValueError, match=r"^cache: expected one that is not ragged"):
+            call(*arguments)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

@@ -490,7 +490,8 @@ def broken_shader():
         bindings=(Binding("source", "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={
             "source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
-            "dtypes": ("float32",), "has_state": False, "D": 4, "D4": 1, "WORKGROUP": 64,
+            "dtypes": ("float32",), "has_state": False, "has_totals": False,
+            "D": 4, "D4": 1, "WORKGROUP": 64,
         },
     )  # fmt: skip
 

@@ -23,6 +23,14 @@ def float_tensor(name: str, value: object, device: Device) -> Tensor:
     return tensor
 
 
+def integer_tensor(name: str, value: object, device: Device) -> Tensor:
+    """``value`` on ``device``, refused unless it holds 32-bit integers."""
+    tensor = as_tensor(name, value, device)
+    if tensor.dtype not in ("int32", "uint32"):
+        raise TypeError(f"{name}: expected integers, got {tensor.dtype}")
+    return tensor
+
+
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
     """The shape of a tensor or array, without uploading it."""
     if isinstance(value, Tensor):

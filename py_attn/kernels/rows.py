@@ -12,17 +12,21 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.operands import Operand
 from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
 
-ROW_PARAMS = ParamsLayout(
-    source_strides="vec4<u32>",
-    source_first="u32",
-    batch="u32",
-    heads="u32",
-    count="u32",
-    first_slot="u32",
-    capacity="u32",
-    kept="u32",
+_FIELDS = {
+    "source_strides": "vec4<u32>",
+    "source_first": "u32",
+    "batch": "u32",
+    "heads": "u32",
+    "count": "u32",
+    "first_slot": "u32",
+    "capacity": "u32",
+    "kept": "u32",
     **STATE_PARAMS,
-)
+}
+ROW_PARAMS = ParamsLayout(**_FIELDS)
+#: Where a tensor "totals" says how many rows each batch element has.
+TOTALS_PARAMS = {"totals_first": "u32", "counts_first": "u32", "counts_stride": "u32"}
+RAGGED_ROW_PARAMS = ParamsLayout(**_FIELDS, **TOTALS_PARAMS)
 
 
 def launch_rows(
@@ -44,7 +48,9 @@ def launch_rows(
     """Plan ``kernel`` over the rows of ``source``; row n goes to slot first_slot + n.
 
     With a tensor "state" among ``tensors`` the kernel is one of a step (:mod:`py_attn.kernels.steps`); its
-    template says what it then finds by the state's position.
+    template says what it then finds by the state's position. With "totals" row n of a batch element goes
+    behind the rows that it has, and only as many of them are new as "counts" says, if that is among them too;
+    the kernel's params are then ``RAGGED_ROW_PARAMS``.
 
     Parameters
     ----------
@@ -60,12 +66,13 @@ def launch_rows(
         The slot after the last one.
     """
     batch, heads, count = source.shape[:3]
-    has_state = "state" in tensors
+    has_state, has_totals = "state" in tensors, "totals" in tensors
     return launch(
         kernel,
         [
             Arg("source", element or source.arg.type, tensor=name),
             *([READS_STATE] if has_state else []),
+            *totals_args(tensors),
             target,
         ],
         tensors,
@@ -80,12 +87,28 @@ def launch_rows(
             "first_slot": first_slot,
             "capacity": capacity,
             "kept": kept,
+            **({"counts_stride": counts_stride(tensors)} if has_totals else {}),
         },
         constants={
             "source_dtype": source.dtype,
             "source_packed": source.packed,
             "has_state": has_state,
+            "has_totals": has_totals,
+            "has_counts": "counts" in tensors,
             **constants,
         },
         grid_name=name,
     )
+
+
+def totals_args(tensors: Mapping[str, Tensor], *, writes: bool = False) -> list[Arg]:
+    """How a kernel declares the "totals" and "counts" among ``tensors`` (lib/row_slot.wgsl)."""
+    args = [Arg("totals", "i32", writes=writes)] if "totals" in tensors else []
+    if "counts" in tensors:
+        args.append(Arg("counts", "i32"))
+    return args
+
+
+def counts_stride(tensors: Mapping[str, Tensor]) -> int:
+    """Elements from one batch element's count to the next; 0 without counts."""
+    return tensors["counts"].strides[0] if "counts" in tensors else 0

@@ -22,7 +22,12 @@ fn main(
     return;
   }
   let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
-  let slot = row_slot(n);
+//# if has_totals
+  if (!row_stays(b, n)) {
+    return;
+  }
+//# endif
+  let slot = row_slot({{ "b, " if has_totals }}n);
   let to_row = ((b * params.heads + head) * params.capacity + slot) * 4u * D4;
   cache_put4(to_row + d, source_at4(from_row, params.source_strides.w, d));
 }

@@ -37,7 +37,8 @@
 //## score.
 //##
 //## With `has_state` the only query stands at the position in `state` (lib/state.wgsl), and sees all entries up to its
-//## own; with `query_in_log` it is the row of that position in `query`.
+//## own; with `query_in_log` it is the row of that position in `query`. With `has_totals` each batch element has as many
+//## positions as `totals` says, and its queries are the last of them; with `has_left_padding` nobody sees its first ones.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
@@ -71,6 +72,7 @@
 //# set key_scaled = key_wide and key_row
 //# set value_scaled = value_wide and value_row
 //## Whether what a row sees is more than a run of entries. With a state there is no window, and it sees all of them.
+//# set of_cache = "" if has_totals else "params."
 //# set asks_each_key = masks or has_score_mod or (has_kept and not has_state)
 //## Sums of an invocation, scores that it is left with, and the lanes of a group that hold different scores.
 //# set sum_count = PADDED * KEYS_PER_GROUP
@@ -266,7 +268,7 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
     let product = s[{{ m }}]{{ " * key_factor[" ~ m ~ "]" if key_scaled }};
 //#   if asks_each_key
     let masked = score(product, b, own_head, own_query, visible_entry(held_key), position, length);
-    let seen = held_key < end;
+    let seen = {{ "(held_key < end) & is_behind_padding(visible_entry(held_key), padding)" if has_left_padding else "held_key < end" }};
 //#   else
     // Not with &&, which branches.
     let masked = shaped(product);
@@ -444,11 +446,18 @@ fn main(
   // The first invocation of those that hold the weights of this invocation's values.
   let weights_from = {{ "subgroup_lane" if subgroups else "thread_index" }} - thread_index % TEAM + value_group * LANES;
   let rows = params.group * params.queries;
-  let keys = cache_length();
-  let start = cache_start();
+//# set element = "b" if has_totals else ""
+  let keys = cache_length({{ element }});
+  let start = cache_start({{ element }});
   let length = i32(keys);
   let shift = query_shift(length);
-  let begin = params.first_key + split * params.split_first;
+//# if has_totals
+  find_cache(b);
+//# endif
+//# if has_left_padding
+  let padding = padding_of(b);
+//# endif
+  let begin = {{ "cache_first_key(b)" if has_totals else "params.first_key" }} + split * params.split_first;
   let end = min(begin + params.split_span, keys);
   let first_cache_row = (b * params.kv_heads + kv_head) * params.capacity;
   var acc: array<vec4<f32>, {{ ROWS * acc_vec4s }}>;
@@ -470,7 +479,11 @@ fn main(
   let own_key = team * STEP + (lane % {{ holders }}u / PADDED) * GROUPS + group;
   let position = i32(own_query) + shift;
 //# if not asks_each_key
+//#   if has_left_padding
+  let lowest = max(position - params.window_left, padding - {{ of_cache }}dropped);
+//#   else
   let lowest = position - params.window_left;
+//#   endif
   let highest = min(i32(end) - 1, position + params.window_right);
 //# endif
   var row_max = LOWEST;

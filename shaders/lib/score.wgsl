@@ -8,6 +8,8 @@
 //## a float mask they are in natural units (`natural`): what these say is used as it is, since a factor would overflow,
 //## or round scores far from zero differently than another kernel does. lib/exp.wgsl has exp of the difference of two
 //## scores.
+//## Where each batch element has a length of its own (`has_totals`), lib/cache.wgsl has these as variables.
+//# set of_cache = "" if in_cache and has_totals else "params."
 //# if mask_kind not in ("none", "bool")
 //#   from "lib/storage.wgsl" import reader
 {{ reader("mask", mask_kind, False, 1) }}
@@ -45,7 +47,7 @@ fn in_window(position: i32, j: i32, length: i32) -> bool {
 //# if has_kept
   // Between the kept entries and the others params.dropped positions are gone.
   if (j < i32(params.kept)) {
-    return (j < length) & (j <= position + params.dropped + params.window_right);
+    return (j < length) & (j <= position + {{ of_cache }}dropped + params.window_right);
   }
 //# endif
   // Not with &&, which branches.
@@ -55,9 +57,9 @@ fn in_window(position: i32, j: i32, length: i32) -> bool {
 
 /// The position of entry j of a cache, counted from its first append.
 fn cached_position(j: u32) -> i32 {
-  return select(i32(j) + params.dropped, i32(j), j < params.kept);
+  return select(i32(j) + {{ of_cache }}dropped, i32(j), j < params.kept);
 }
-//# set mod_arguments = "i32(b), i32(h), i32(i) + params.query_position, cached_position(j)"
+//# set mod_arguments = "i32(b), i32(h), i32(i) + " ~ of_cache ~ "query_position, cached_position(j)"
 //# else
 //# set mod_arguments = "i32(b), i32(h), i32(i), i32(j)"
 //# endif

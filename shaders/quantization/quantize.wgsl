@@ -82,7 +82,7 @@ fn main(
   let d = 4u * lane;
   let e = d + vec4<u32>(0u, 1u, 2u, 3u);
   // Barriers follow: nobody may leave early.
-  let exists = b < params.batch;
+  let exists = b < params.batch{{ " && row_stays(b, n)" if has_totals }};
   var v = vec4<f32>();
   if (exists && d < D) {
     let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
@@ -114,7 +114,7 @@ fn main(
   let fit = products.x / products.y;
   let unit = bitcast<f32>(exponent << 23u) * rms;
 
-  let slot = row_slot(n);
+  let slot = row_slot({{ "b, " if has_totals }}n);
   let at = ((b * params.heads + head) * params.capacity + slot) * ROW_WORDS;
   put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, thread_index);
 //# if qjl

@@ -24,6 +24,7 @@ def decode_attention(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
+    left_padding: Any = None,
     splits: int | str = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -35,17 +36,23 @@ def decode_attention(
     Parameters
     ----------
     query : Tensor or array_like
-        [B, Hq, S, D], the newest positions: query i stands at ``cache.total`` - S + i. Usually S = 1.
+        [B, Hq, S, D], the newest positions: query i stands at ``cache.total`` - S + i, of a ragged cache at
+        ``cache.totals[b]`` - S + i. Usually S = 1.
     cache : KVCache
-        Not empty; Hq a multiple of its heads.
+        Not empty; Hq a multiple of its heads. A batch element of a ragged cache may be empty: its rows are 0
+        with LSE -inf.
     window, scale, softcap, sinks
         As in :func:`attention`; the cache's sink tokens are within every window.
     score_mod, mask_mod
         As in :func:`attention`, with positions for ``q_idx`` and ``kv_idx``: both count from the first
         append, also where a ring has dropped entries since. So ``q_idx - kv_idx`` is a distance between
         tokens, and a table of documents is looked up by the number of a token.
+    left_padding : Tensor or array_like of int, optional
+        [B], how many of the first positions of each batch element are padding that nobody sees, from 0 on, as
+        where prompts of several lengths were appended with padding in front. Positions keep their numbers.
     splits : int or str
-        1 to 1024, or "auto": from the number of keys and of workgroups without splitting.
+        1 to 1024, or "auto": from the number of keys (the capacity of a ragged cache) and of workgroups
+        without splitting.
     return_lse : bool
         Also return the LSE.
 
@@ -59,7 +66,7 @@ def decode_attention(
     ValueError, TypeError
         For an argument that does not fit, or an empty cache.
     """
-    tensors = _tensors(query, cache, sinks)
+    tensors = _tensors(query, cache, sinks, left_padding)
     options = {
         "window": window,
         "scale": scale,
@@ -88,11 +95,13 @@ def decode_partials(
     softcap: float | None = None,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    left_padding: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """Each split's own attention and its LSE, to be combined as :func:`decode_attention` does.
 
     Here each split takes a run of neighbouring keys, the first split the oldest; in :func:`decode_attention`
-    a split may take many smaller blocks. Sinks count only when the splits are combined.
+    a split may take many smaller blocks, as it does here where the cache is ragged. Sinks
+    count only when the splits are combined.
 
     Returns
     -------
@@ -102,7 +111,7 @@ def decode_partials(
         [B, Hq, S, splits] float32; -inf for a split that may see nothing. The result is
         Σ exp(partial_lse - lse) · partial_out with lse = log Σ exp(partial_lse).
     """
-    tensors = _tensors(query, cache)
+    tensors = _tensors(query, cache, None, left_padding)
     options = {
         "window": window,
         "scale": scale,
@@ -121,7 +130,7 @@ def decode_partials(
     return made["partial_out"], made["partial_lse"]
 
 
-def _tensors(query: Any, cache: object, sinks: Any = None) -> dict[str, Any]:
+def _tensors(query: Any, cache: object, sinks: Any, left_padding: Any) -> dict[str, Any]:
     """The call's tensors by the names that its plan uses.
 
     Raises
@@ -130,4 +139,7 @@ def _tensors(query: Any, cache: object, sinks: Any = None) -> dict[str, Any]:
         When ``cache`` is none, or was destroyed.
     """
     checked = check_cache(cache)
-    return {"query": query, "cache keys": checked.keys, "cache values": checked.values, "sinks": sinks}
+    found = {"query": query, "cache keys": checked.keys, "cache values": checked.values, "sinks": sinks}
+    if checked.ragged:
+        found["totals"] = checked.totals
+    return {**found, "left_padding": left_padding}

@@ -6,18 +6,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from py_attn.arguments import check_head_dim, check_int, check_positive
+from py_attn.arguments import check_bool, check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.kernel import Arg, Kernel, Launch, Plan
+from py_attn.gpu.kernel import Arg, Kernel, Launch, Plan, launch
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.checks import float_tensor, shape_of
+from py_attn.kernels.calls import Planned, run_call
+from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
 from py_attn.kernels.operands import in_vec4s, operand, output_type, pad4
 from py_attn.kernels.quantization import turboquant
-from py_attn.kernels.rows import ROW_PARAMS, launch_rows
+from py_attn.kernels.rows import RAGGED_ROW_PARAMS, ROW_PARAMS, counts_stride, launch_rows, totals_args
 
 CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)
 _WORKGROUP = 64
 _APPEND = Kernel("cache_append", "decode/append.wgsl", ROW_PARAMS)
+_APPEND_RAGGED = Kernel("cache_append", "decode/append.wgsl", RAGGED_ROW_PARAMS)
+_ADVANCE = Kernel("cache_advance", "decode/advance.wgsl", RAGGED_ROW_PARAMS)
 
 
 class KVCache:
@@ -45,11 +48,17 @@ class KVCache:
     sink_tokens : int
         How many of the first entries are never overwritten, from 0 to capacity - 1. They stay visible
         whatever the window.
+    ragged : bool
+        Give each batch element a length of its own, which lies on the GPU in ``totals``. Appends and decodes
+        read it there, so recorded ones that are submitted again go on where the cache then ends.
 
     Attributes
     ----------
     total : int
-        Positions appended so far.
+        Positions appended so far. Of a ragged cache ``total``, ``length`` and ``start`` are not known here:
+        they raise ``ValueError``.
+    totals : Tensor
+        Of a ragged cache the positions appended to each batch element so far, [B] int32.
     length : int
         Entries held: total, or ``capacity`` where that is less.
     start : int
@@ -76,6 +85,7 @@ class KVCache:
         dtype: str | tuple[str, str] = "float32",
         qjl: bool = False,
         sink_tokens: int = 0,
+        ragged: bool = False,
         device: Device | None = None,
     ) -> None:
         self.batch = check_positive("batch", batch)
@@ -99,7 +109,9 @@ class KVCache:
         self.value_format = _format(self.dtype[1], self.value_head_dim, False)
         self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format)
         self.values = self._empty(self.value_head_dim, self.dtype[1], self.value_format)
-        self.total = 0
+        self.ragged = check_bool("ragged", ragged)
+        self._totals = self.device.tensor([0] * self.batch, "int32", name="totals") if ragged else None
+        self._total = 0
 
     def _empty(self, dim: int, dtype: str, form: turboquant.Format | None) -> Tensor:
         rows = (self.batch, self.kv_heads, self.capacity)
@@ -108,10 +120,34 @@ class KVCache:
         return self.device.empty((*rows, dim), dtype, pitch=pad4(dim))
 
     def __repr__(self) -> str:
+        length = (
+            f"ragged, capacity={self.capacity}" if self.ragged else f"length={self.length} of {self.capacity}"
+        )
         return (
-            f"KVCache(batch={self.batch}, kv_heads={self.kv_heads}, length={self.length} of {self.capacity}, "
+            f"KVCache(batch={self.batch}, kv_heads={self.kv_heads}, {length}, "
             f"head_dim={self.head_dim}, value_head_dim={self.value_head_dim}, dtype={self.dtype})"
         )
+
+    @property
+    def total(self) -> int:
+        """Positions appended so far."""
+        if self.ragged:
+            raise ValueError(
+                "cache: each batch element of a ragged cache has a length of its own; await "
+                "cache.totals.numpy() reads how many positions were appended to each"
+            )
+        return self._total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self.set_total(total)
+
+    @property
+    def totals(self) -> Tensor:
+        """Positions appended to each batch element of a ragged cache so far, [B] int32."""
+        if self._totals is None:
+            raise ValueError("cache: expected a ragged one, made with ragged=True; of others total is known")
+        return self._totals
 
     @property
     def length(self) -> int:
@@ -127,19 +163,20 @@ class KVCache:
     def storage_description(self) -> tuple[Any, ...]:
         """What of :attr:`description` never changes."""
         sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
-        return (*sizes, *self.dtype, bool(self.key_format and self.key_format.qjl), self.sink_tokens)
+        qjl = bool(self.key_format and self.key_format.qjl)
+        return (*sizes, *self.dtype, qjl, self.sink_tokens, self.ragged)
 
     @property
     def description(self) -> tuple[Any, ...]:
         """All that the plan of a decode depends on: plain values, no contents."""
-        return (*self.storage_description, self.total)
+        return self.storage_description if self.ragged else (*self.storage_description, self.total)
 
     @property
     def nbytes(self) -> int:
         """Bytes of GPU memory that keys and values take, with scales and padding."""
         return self.keys._storage.nbytes + self.values._storage.nbytes
 
-    def append(self, key: Any, value: Any) -> None:
+    def append(self, key: Any, value: Any, *, lengths: Any = None) -> None:
         """Add S positions behind those held.
 
         Parameters
@@ -149,14 +186,24 @@ class KVCache:
             with NaN or an infinity becomes all NaN.
         value : Tensor or array_like
             [B, Hkv, S, Dv].
+        lengths : Tensor or array_like of int, optional
+            [B]; for a ragged cache, how many of the S positions of each batch element are new, from 0 to S.
+            Those behind them are padding and are not kept. S unless given.
 
         Raises
         ------
         ValueError, TypeError
-            For another batch, head count, head dim or dtype, tensors of another device, or an array with
-            NaN or infinities that would be quantised.
+            For another batch, head count, head dim or dtype, tensors of another device, an array with NaN or
+            infinities that would be quantised, or ``lengths`` for a cache that is not ragged.
         """
         count = self.check_new(key, value)
+        if self.ragged:
+            self._append_ragged(key, value, lengths, count)
+            return
+        if lengths is not None:
+            raise ValueError(
+                "lengths: expected None for a cache that is not ragged; make it with ragged=True"
+            )
         given = {name: float_tensor(name, x, self.device) for name, x in (("key", key), ("value", value))}
         for name, storage in (("key", self.keys), ("value", self.values)):
             for begin, end in self._staying(count):
@@ -164,7 +211,55 @@ class KVCache:
                 tensors = {name: given[name] if whole else given[name][:, :, begin:end], "cache": storage}
                 launched = self.launch_write(name, tensors, "cache", self._slot(self.total + begin))
                 self.device.run(Plan((), (launched,)), tensors)
-        self.total += count
+        self._total += count
+
+    def _append_ragged(self, key: Any, value: Any, lengths: Any, count: int) -> None:
+        """As :meth:`append`, behind the positions that ``totals`` says each batch element has."""
+        tensors = {"key": key, "value": value, "counts": lengths, "totals": self.totals}
+        tensors |= {"cache keys": self.keys, "cache values": self.values}
+
+        def make() -> Planned:
+            if lengths is not None:
+                check_lengths(lengths, self.batch, count, "lengths")
+            given: dict[str, Tensor] = {name: x for name, x in tensors.items() if x is not None}
+            given |= {name: float_tensor(name, given[name], self.device) for name in ("key", "value")}
+            if lengths is not None:
+                given["counts"] = integer_tensor("lengths", lengths, self.device)
+            launches = (
+                self.launch_write("key", given, "cache keys"),
+                self.launch_write("value", given, "cache values"),
+                self._launch_advance(given, count),
+            )
+            return Planned(self.device, Plan((), launches), given)
+
+        run_call("append_ragged", tensors, (self.storage_description,), make)
+
+    def _launch_advance(self, tensors: Mapping[str, Tensor], count: int) -> Launch:
+        return launch(
+            _ADVANCE,
+            totals_args(tensors, writes=True),
+            tensors,
+            self.device.info.limits,
+            variant="counts" if "counts" in tensors else "all",
+            workgroups=-(-self.batch // _WORKGROUP),
+            params={
+                "source_strides": (0, 0, 0, 0),
+                "batch": self.batch,
+                "heads": self.kv_heads,
+                "count": count,
+                "first_slot": 0,
+                "capacity": self.capacity,
+                "kept": self.sink_tokens,
+                "counts_stride": counts_stride(tensors),
+            },
+            constants={
+                "WORKGROUP": _WORKGROUP,
+                "has_state": False,
+                "has_totals": True,
+                "has_counts": "counts" in tensors,
+            },
+            grid_name="totals",
+        )
 
     def check_new(self, key: object, value: object) -> int:
         """The number of positions in ``key`` and ``value``, checked as by :meth:`append`."""
@@ -190,7 +285,7 @@ class KVCache:
             "key" or "value", the rows [B, Hkv, S, D] in ``tensors``.
         tensors : mapping
             With a tensor "state" among them, the rows go to the slots of the positions from the state's on
-            instead.
+            instead; with "totals", to those behind the positions that each batch element has.
         target : str
             The name of this cache's keys or values.
         """
@@ -228,16 +323,23 @@ class KVCache:
         count = check_int("total", total)
         if count < 0:
             raise ValueError(f"total: expected at least 0, got {count}")
-        self.total = count
+        if self.ragged:
+            raise ValueError("total: expected a cache that is not ragged")
+        self._total = count
 
     def clear(self) -> None:
         """Forget all positions; the memory stays."""
-        self.total = 0
+        self._total = 0
+        if self._totals is not None:
+            self._totals.destroy()
+            self._totals = self.device.tensor([0] * self.batch, "int32", name="totals")
 
     def destroy(self) -> None:
         """Free the memory."""
         self.keys.destroy()
         self.values.destroy()
+        if self._totals is not None:
+            self._totals.destroy()
 
     def _check_shape(self, name: str, value: object, dim: int) -> int:
         shape = shape_of(name, value)
@@ -268,7 +370,7 @@ def _launch_append(
 ) -> Launch:
     rows, dim = tensors[name], cache.shape[3]
     return launch_rows(
-        _APPEND,
+        _APPEND_RAGGED if "totals" in tensors else _APPEND,
         operand("source", rows),
         Arg("cache", output_type(cache.dtype), writes=True, tensor=target),
         tensors,

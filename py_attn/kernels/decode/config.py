@@ -257,8 +257,8 @@ class Config:
 def configure(call: Call, *, in_runs: bool = False) -> Config:
     """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys.
 
-    With a state it serves every length of the cache: there are as many splits as were asked for, however few
-    keys there are, and they take blocks in turn.
+    Where only the GPU knows the cache's length it serves every length: there are as many splits as were asked
+    for, however few keys there are, and they take blocks in turn.
     """
     cache, p, info = call.cache, call.problem, call.device.info
     width = cache.key_format.width if cache.key_format else cache.head_dim
@@ -268,7 +268,7 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     row_tiles = -(-call.rows // shape.rows)
     workgroups = max(1, p.batch * p.kv_heads * row_tiles)
     count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
-    if not call.has_state:
+    if not call.on_gpu:
         count = max(1, min(count, call.visible_keys))
     return Config(
         shape=shape,
@@ -277,7 +277,7 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
         splits=count,
         split_range=(
             blocks_in_turn(call.visible_keys, count, shape.block)
-            if call.has_state
+            if call.on_gpu
             else split_range(call.visible_keys, count, shape.block, in_runs=in_runs)
         ),
         row_tiles=row_tiles,

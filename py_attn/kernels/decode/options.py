@@ -10,11 +10,11 @@ from py_attn.arguments import Problem, check_int
 from py_attn.arguments import resolve as resolve_problem
 from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.checks import float_tensor, shape_of
+from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
 from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.mods import Mods, trace_mods
 from py_attn.kernels.operands import Operand, operand
-from py_attn.kernels.scores import masking_params
+from py_attn.kernels.scores import UNBOUNDED, masking_params
 from py_attn.kernels.sinks import check_sinks
 from py_attn.kernels.steps import check_state
 
@@ -65,8 +65,16 @@ class Call(NamedTuple):
         return "state" in self.tensors
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether only the GPU knows how many entries the cache holds: with a state, or in a ragged cache."""
+        return self.has_state or self.cache.ragged
+
+    @property
     def visible_keys(self) -> int:
-        """Entries from ``first_key`` on; with a state the most that there can be."""
+        """Entries from the first visible one on; the most that there can be where only the GPU knows."""
+        left = self.problem.masking.window_left
+        if self.cache.ragged and left is not None:
+            return min(self.problem.keys, self.problem.queries + left + self.cache.sink_tokens)
         return self.problem.keys - self.first_key
 
     @property
@@ -81,9 +89,9 @@ class Call(NamedTuple):
         return p.batch, p.heads, p.queries, p.value_head_dim
 
     def position_params(self) -> dict[str, int]:
-        """How far the ring is turned and which positions its entries are; 0 where kernels read a state."""
+        """How far the ring is turned and which positions its entries are; 0 where only the GPU knows."""
         cache = self.cache
-        if self.has_state:
+        if self.on_gpu:
             return {"start": 0, "dropped": 0, "query_position": 0}
         return {
             "start": cache.start,
@@ -159,7 +167,7 @@ def resolve(
         Naming the argument, what was given and what was expected.
     """
     device = cache.device
-    kv_shape = (cache.batch, cache.kv_heads, cache.length)
+    kv_shape = (cache.batch, cache.kv_heads, cache.capacity if cache.ragged else cache.length)
     problem = resolve_problem(
         shape_of("query", tensors["query"]),
         (*kv_shape, cache.head_dim),
@@ -169,15 +177,24 @@ def resolve(
         scale=scale,
         softcap=softcap,
     )
-    if cache.length == 0:
+    if not cache.ragged and cache.length == 0:
         raise ValueError("cache: it is empty; append keys and values first")
     given_splits = _check_splits(splits)
     check_sinks(tensors["sinks"], problem.heads)
+    if tensors["left_padding"] is not None:
+        most = UNBOUNDED if cache.ragged else cache.total
+        check_lengths(tensors["left_padding"], problem.batch, most, "left_padding")
     mods, captured = trace_mods(score_mod, mask_mod, device)
     ready = {**tensors, **captured, "query": float_tensor("query", tensors["query"], device)}
+    if (padding := tensors["left_padding"]) is not None:
+        ready["left_padding"] = integer_tensor("left_padding", padding, device)
     if tensors["sinks"] is not None:
         ready["sinks"] = float_tensor("sinks", tensors["sinks"], device)
     left = problem.masking.window_left
-    first = 0 if left is None else max(0, cache.length - problem.queries - left - cache.sink_tokens)
+    first = (
+        0
+        if left is None or cache.ragged
+        else max(0, cache.length - problem.queries - left - cache.sink_tokens)
+    )
     given = {name: tensor for name, tensor in ready.items() if tensor is not None}
     return Call(cache, problem, operand("query", given["query"]), mods, given, first, given_splits)

@@ -19,28 +19,30 @@ from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
 
-_SPLIT = Kernel(
-    "decode_split",
-    "decode/split.wgsl",
-    ParamsLayout(
-        **SCORE_PARAMS,
-        kv_heads="u32",
-        row_tiles="u32",
-        splits="u32",
-        split_first="u32",
-        split_span="u32",
-        split_stride="u32",
-        first_key="u32",
-        start="u32",
-        capacity="u32",
-        kept="u32",
-        dropped="i32",
-        query_position="i32",
-        **MOD_PARAMS,
-        **SINK_PARAMS,
-        **LSE_PARAMS,
-        **STATE_PARAMS,
-    ),
+_SPLIT_PARAMS = {
+    **SCORE_PARAMS,
+    "kv_heads": "u32",
+    "row_tiles": "u32",
+    "splits": "u32",
+    "split_first": "u32",
+    "split_span": "u32",
+    "split_stride": "u32",
+    "first_key": "u32",
+    "start": "u32",
+    "capacity": "u32",
+    "kept": "u32",
+    "dropped": "i32",
+    "query_position": "i32",
+    **MOD_PARAMS,
+    **SINK_PARAMS,
+    **LSE_PARAMS,
+    **STATE_PARAMS,
+}
+_ELEMENT_PARAMS = {"totals_first": "u32", "left_padding_first": "u32", "left_padding_stride": "u32"}
+_SPLIT = Kernel("decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS))
+# What differs between batch elements: their lengths, or how many of their first positions are padding.
+_SPLIT_ELEMENTS = Kernel(
+    "decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_ELEMENT_PARAMS)
 )
 _REDUCE = Kernel(
     "decode_reduce",
@@ -197,6 +199,7 @@ def _launch_splits(
     args = [
         Arg("query", query_operand.arg.type, tensor=name),
         *([READS_STATE] if call.has_state else []),
+        *(Arg(name, "i32") for name in _element_names(call)),
         Arg("key", _row_type(cache.dtype[0], cache.key_format, config.keys), tensor="cache keys"),
         Arg("value", _row_type(cache.dtype[1], cache.value_format, config.values), tensor="cache values"),
         *call.mods.args(),
@@ -210,7 +213,7 @@ def _launch_splits(
     count = config.shape.rows
     subgroup_ids = config.shape.subgroups and SUBGROUP_ID in info.features
     return launch(
-        _SPLIT,
+        _SPLIT_ELEMENTS if _element_names(call) else _SPLIT,
         args,
         call.tensors,
         info.limits,
@@ -229,6 +232,7 @@ def _launch_splits(
             **call.position_params(),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
             "lse_plane": lse_plane(lse),
+            **_element_params(call),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
         | {
@@ -236,12 +240,26 @@ def _launch_splits(
             "return_lse": lse is not None,
             "is_partial": is_partial,
             "has_state": call.has_state,
+            "has_totals": cache.ragged,
+            "has_left_padding": "left_padding" in call.tensors,
             # A query that an earlier launch rotated is no row of the log any more.
             "query_in_log": call.has_state and name == "query",
         },
         enable=("subgroups",) if config.shape.subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )
+
+
+def _element_names(call: Call) -> list[str]:
+    """The tensors that say what differs between batch elements."""
+    return [name for name in ("totals", "left_padding") if name in call.tensors]
+
+
+def _element_params(call: Call) -> dict[str, int]:
+    if not _element_names(call):
+        return {}
+    padding = call.tensors.get("left_padding")
+    return {"left_padding_stride": padding.strides[0] if padding is not None else 0}
 
 
 def _split_constants(

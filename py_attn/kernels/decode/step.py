@@ -114,7 +114,7 @@ def append_step(key: Any, value: Any, cache: KVCache, state: Tensor) -> None:
     ValueError, TypeError
         As :meth:`KVCache.append`, and for more rows than the ring holds.
     """
-    check_cache(cache)
+    _check_cache(cache)
     tensors = {
         "key": key,
         "value": value,
@@ -141,5 +141,12 @@ def append_step(key: Any, value: Any, cache: KVCache, state: Tensor) -> None:
 
 def _tensors(query: Any, cache: object, state: Tensor) -> dict[str, Any]:
     """The call's tensors by the names that its plan uses, after the check of the cache."""
-    checked = check_cache(cache)
+    checked = _check_cache(cache)
     return {"query": query, "cache keys": checked.keys, "cache values": checked.values, "state": state}
+
+
+def _check_cache(cache: object) -> KVCache:
+    checked = check_cache(cache)
+    if checked.ragged:
+        raise ValueError("cache: expected one that is not ragged, since the state says how long it is")
+    return checked

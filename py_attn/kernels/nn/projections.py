@@ -136,6 +136,7 @@ def project_qkv(
                 "HEADS": heads,
                 "KV_HEADS": kv_heads,
                 "in_cache": cache,
+                "has_totals": False,
                 "key_dtype": key.dtype,
                 "value_dtype": value.dtype,
                 "dtypes": (key.dtype, value.dtype),
