@@ -340,6 +340,7 @@ def test_text_that_does_not_end_is_ended(viewer, text, no_garbage_collection):
 
 
 def test_recursion_and_memory_are_said_in_plain_words(viewer):
+    viewer.limit_seconds = 60  # as a machine that is busy with other things needs
     for text, message in (
         (SCORE + "    return score_mod(score, b, h, q_idx, kv_idx)", "score_mod calls itself too often"),
         (SCORE + "    for _ in range(100_000): score = score + 1\n    return score", "nested too deeply"),
