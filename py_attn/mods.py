@@ -96,7 +96,7 @@ class Traced:
     def __abs__(self) -> Traced:
         return Traced("abs", *_number(self))
 
-    def __round__(self, digits: int | None = None) -> Traced:
+    def __round__(self, digits: int | None = None) -> Any:
         return rounded(self, digits or 0)
 
     def __floor__(self) -> Traced:
@@ -208,7 +208,7 @@ class Row:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
     __neg__ = __pos__ = __abs__ = __invert__ = __bool__ = _refuse
     __hash__ = object.__hash__
 
