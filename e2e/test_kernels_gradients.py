@@ -14,7 +14,7 @@ from e2e.lab import PythonError
 from e2e.page.gradients import check_gradients, check_packed
 
 Case = dict[str, Any]
-MODS = ("alibi", "relative", "capped", "arithmetic", "document", "listed")
+MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 

@@ -27,7 +27,28 @@ from py_attn.kernels.decode.attention import decode_attention, decode_partials
 from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.decode.merge import merge
 from py_attn.mods import absolute as abs
-from py_attn.mods import exp, log, maximum, minimum, sqrt, tanh, where
+from py_attn.mods import (
+    ceil,
+    clip,
+    cos,
+    erf,
+    exp,
+    exp2,
+    floor,
+    log,
+    log2,
+    maximum,
+    minimum,
+    sigmoid,
+    sign,
+    sin,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    where,
+)
+from py_attn.mods import rounded as round
 from py_attn.torch import scaled_dot_product_attention
 
 __version__ = "0.1.0"
@@ -47,12 +68,19 @@ __all__ = [
     "attention",
     "attention_backward",
     "attention_weights",
+    "ceil",
+    "clip",
+    "cos",
     "decode_attention",
     "decode_partials",
     "default_device",
+    "erf",
     "exp",
+    "exp2",
     "findings",
+    "floor",
     "log",
+    "log2",
     "maximum",
     "merge",
     "minimum",
@@ -60,8 +88,14 @@ __all__ = [
     "onnx",
     "reference",
     "request_device",
+    "round",
     "scaled_dot_product_attention",
+    "sigmoid",
+    "sign",
+    "sin",
     "sqrt",
+    "square",
+    "tan",
     "tanh",
     "turboquant",
     "varlen_attention",

@@ -41,7 +41,7 @@ class Traced:
     def __repr__(self) -> str:
         return f"<traced {self.kind}>"
 
-    def gather_from(self, tensor: Tensor, index: tuple[Any, ...]) -> Traced:
+    def gather_from(self, tensor: Tensor, index: tuple[Any, ...]) -> Traced | Row:
         """``tensor[index]`` where one of the indices is this value; see :func:`gather`."""
         return gather(tensor, index)
 
@@ -96,6 +96,18 @@ class Traced:
     def __abs__(self) -> Traced:
         return Traced("abs", *_number(self))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return rounded(self, digits or 0)
+
+    def __floor__(self) -> Traced:
+        return Traced("floor", "f32", as_kind(self, "f32"))
+
+    def __ceil__(self) -> Traced:
+        return Traced("ceil", "f32", as_kind(self, "f32"))
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError("score_mod: a traced value is one number and cannot be indexed")
+
     def __lt__(self, other: Any) -> Traced:
         return compare("lt", self, other)
 
@@ -121,6 +133,14 @@ class Traced:
         if method != "__call__" or ufunc.__name__ not in _UFUNCS:
             raise TypeError(f"score_mod: numpy's {ufunc.__name__} cannot be traced; use {_KNOWN}")
         return _UFUNCS[ufunc.__name__](*inputs)
+
+    def __array_function__(
+        self, function: Any, _: Any, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        # numpy's functions that are not ufuncs.
+        if function not in _FUNCTIONS:
+            raise TypeError(f"score_mod: numpy's {function.__name__} cannot be traced; use {_KNOWN}")
+        return _FUNCTIONS[function](*inputs, **named)
 
     def __and__(self, other: Any) -> Traced:
         return _logic("and", self, other)
@@ -169,6 +189,37 @@ class Traced:
         raise TypeError("score_mod: a traced value is one number and cannot be looped over")
 
 
+class Row:
+    """``tensor[b]`` of a tensor with more dimensions: the look-up goes on with ``[q_idx]``."""
+
+    def __init__(self, tensor: Any, index: tuple[Any, ...]) -> None:
+        self.tensor = tensor
+        self.index = index
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.tensor[(*self.index, *(index if isinstance(index, tuple) else (index,)))]
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"score_mod: {self.words()}; it cannot be looped over")
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(f"score_mod: {self.words()}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = __bool__ = _refuse
+    __hash__ = object.__hash__
+
+    def words(self) -> str:
+        """What is missing, for an error."""
+        return (
+            f"a tensor of shape {list(self.tensor.shape)} takes {self.tensor.ndim} indices, "
+            f"got {len(self.index)}"
+        )
+
+
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` where ``condition`` holds, else ``b``; for traced values, numbers and arrays."""
     if not _any_traced(condition, a, b):
@@ -213,22 +264,101 @@ def maximum(a: Any, b: Any) -> Any:
     return _arithmetic("max", a, b) if _any_traced(a, b) else np.maximum(a, b)
 
 
-def gather(tensor: Tensor, index: tuple[Any, ...]) -> Traced:
+def clip(x: Any, low: Any, high: Any) -> Any:
+    """``x`` where it lies between ``low`` and ``high``, else the nearer of the two; None is no limit."""
+    if low is not None:
+        x = maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+def sin(x: Any) -> Any:
+    """Sine of an angle in radians; in kernels accurate to float32 up to angles of about 10,000."""
+    return _call("sin", np.sin, x)
+
+
+def cos(x: Any) -> Any:
+    """Cosine of an angle in radians; in kernels accurate to float32 up to angles of about 10,000."""
+    return _call("cos", np.cos, x)
+
+
+def tan(x: Any) -> Any:
+    """Tangent of an angle in radians; in kernels accurate to float32 up to angles of about 10,000."""
+    return _call("tan", np.tan, x)
+
+
+def exp2(x: Any) -> Any:
+    """2 to the power ``x``."""
+    return _call("exp2", np.exp2, x)
+
+
+def log2(x: Any) -> Any:
+    """Logarithm to base 2."""
+    return _call("log2", np.log2, x)
+
+
+def floor(x: Any) -> Any:
+    """The next integer that is not above ``x``, as a float."""
+    return _call("floor", np.floor, x)
+
+
+def ceil(x: Any) -> Any:
+    """The next integer that is not below ``x``, as a float."""
+    return _call("ceil", np.ceil, x)
+
+
+def rounded(x: Any, decimals: int = 0) -> Any:
+    """The nearest integer as a float, of two the even one; traced values take no ``decimals``."""
+    if not isinstance(x, Traced):
+        return np.round(x, decimals)
+    if decimals:
+        raise TypeError("score_mod: a traced value is rounded to integers; write pa.round(x * 10.0) / 10.0")
+    return Traced("round", "f32", as_kind(x, "f32"))
+
+
+def sign(x: Any) -> Any:
+    """−1, 0 or 1."""
+    return Traced("sign", *_number(x)) if isinstance(x, Traced) else np.sign(x)
+
+
+def square(x: Any) -> Any:
+    """``x`` times itself."""
+    return _power(x, 2) if isinstance(x, Traced) else np.square(x)
+
+
+def sigmoid(x: Any) -> Any:
+    """The logistic function 1 / (1 + exp(-x)), and its slope, without overflow for any ``x``."""
+    return _call("sigmoid", lambda x: np.exp(-np.logaddexp(0.0, np.negative(x))), x)
+
+
+def erf(x: Any) -> Any:
+    """The error function."""
+    return _call("erf", lambda x: np.vectorize(math.erf, otypes=[float])(x)[()], x)
+
+
+def gather(tensor: Tensor, index: tuple[Any, ...]) -> Traced | Row:
     """``tensor[index]`` with traced integers; an index out of bounds reads the nearest element.
+
+    With fewer indices than dimensions a :class:`Row`, which takes the others: ``tensor[b][q_idx]``.
 
     Raises
     ------
     TypeError, IndexError
-        When an index is no integer, or there are more or fewer of them than dimensions.
+        When an index is no integer, or there are more of them than dimensions.
     """
-    if len(index) != tensor.ndim:
+    if len(index) > tensor.ndim:
         raise IndexError(
             f"score_mod: a tensor of shape {list(tensor.shape)} takes {tensor.ndim} indices, got {len(index)}"
         )
     if tensor.size == 0:
         raise IndexError(f"score_mod: a tensor of shape {list(tensor.shape)} has no elements to look up")
-    kind = "f32" if tensor.kind.floating else "bool" if tensor.dtype == "bool" else "i32"
-    return Traced("load", kind, tensor, *(as_kind(i, "i32", exact=True) for i in index))
+    indices = tuple(as_kind(i, "i32", exact=True) for i in index)
+    if len(indices) < tensor.ndim:
+        return Row(tensor, indices)
+    return Traced("load", _kind_of_elements(tensor), tensor, *indices)
+
+
+def _kind_of_elements(tensor: Tensor) -> str:
+    return "f32" if tensor.kind.floating else "bool" if tensor.dtype == "bool" else "i32"
 
 
 def _any_traced(*values: Any) -> bool:
@@ -245,7 +375,11 @@ def kind_of(value: Any) -> str:
         return "i32"
     if isinstance(value, (float, np.floating)):
         return "f32"
+    if isinstance(value, Row):
+        raise TypeError(f"score_mod: {value.words()}")
     if isinstance(value, Tensor):
+        if not value.ndim:
+            return _kind_of_elements(value)
         raise TypeError(
             "score_mod: a whole tensor cannot be one score's value; index it: tensor[h], tensor[q_idx]"
         )
@@ -259,6 +393,8 @@ def kind_of(value: Any) -> str:
 def as_kind(value: Any, kind: str, *, exact: bool = False) -> Traced:
     """``value`` as a traced value of ``kind``, converted where that loses nothing and ``exact`` is false."""
     have = kind_of(value)
+    if isinstance(value, Tensor):
+        value = Traced("load", have, value)  # of no dimensions, or kind_of had refused it
     traced = value if isinstance(value, Traced) else constant(value, have)
     if have == kind:
         return traced
@@ -323,13 +459,33 @@ def _call(name: str, function: Callable[[Any], Any], x: Any) -> Any:
     return Traced(name, "f32", as_kind(x, "f32")) if isinstance(x, Traced) else function(x)
 
 
-_KNOWN = "pa.where, exp, log, tanh, sqrt, abs, minimum, maximum, arithmetic and comparisons"
+_KNOWN = (
+    "pa.where, exp, exp2, log, log2, sin, cos, tan, tanh, sigmoid, erf, sqrt, square, abs, sign, floor, "
+    "ceil, round, clip, minimum, maximum, arithmetic and comparisons"
+)
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.where: where,
+    np.round: rounded,
+    np.around: rounded,
+    np.clip: lambda x, a_min=None, a_max=None: clip(x, a_min, a_max),
+}
 _UFUNCS: dict[str, Callable[..., Traced]] = {
     "exp": exp,
     "log": log,
     "tanh": tanh,
     "sqrt": sqrt,
     "absolute": absolute,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "exp2": exp2,
+    "log2": log2,
+    "floor": floor,
+    "ceil": ceil,
+    "rint": rounded,
+    "sign": sign,
+    "square": square,
+    "clip": clip,
     "negative": lambda x: _arithmetic("sub", 0, x),
     "divide": lambda a, b: Traced("div", "f32", as_kind(a, "f32"), as_kind(b, "f32")),
     "power": lambda a, b: _power(a, b),

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from py_attn.gpu.tensor import Tensor
-from py_attn.mods import Traced, as_kind, compare, constant, kind_of, log, where
+from py_attn.mods import Traced, as_kind, compare, constant, cos, exp, kind_of, log, sigmoid, sin, where
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _LOGIC = {"and": "&", "or": "|", "xor": "!="}
 _BITS = {"and": "&", "or": "|", "xor": "^"}
 # Functions that lib/mods.wgsl defines anew, so that NaN stays NaN.
-_NAN_KEEPING = ("exp", "log", "sqrt", "pow", "min", "max")
+_NAN_KEEPING = (
+    *("exp", "exp2", "log", "log2", "sqrt", "pow", "min", "max", "sin", "cos", "tan", "sigmoid", "erf"),
+    *("floor", "ceil", "round", "sign"),
+)
+# Derivatives of functions of one argument, by the argument and the function's value.
+_SLOPES: dict[str, Callable[[Traced, Traced], Traced]] = {
+    "exp": lambda a, value: value,
+    "exp2": lambda a, value: math.log(2.0) * value,
+    "log": lambda a, value: 1.0 / a,
+    "log2": lambda a, value: (1.0 / math.log(2.0)) / a,
+    "sin": lambda a, value: cos(a),
+    "cos": lambda a, value: -1.0 * sin(a),
+    "tan": lambda a, value: 1.0 + value * value,
+    "tanh": lambda a, value: 1.0 - value * value,
+    # 1 - value would be 0 from scores of 17 on.
+    "sigmoid": lambda a, value: value * sigmoid(-1.0 * a),
+    "erf": lambda a, value: (2.0 / math.sqrt(math.pi)) * exp(-1.0 * (a * a)),
+    "sqrt": lambda a, value: 0.5 / value,
+    "abs": lambda a, value: where(a < 0.0, -1.0, where(a > 0.0, 1.0, 0.0)),
+}
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 
 
@@ -71,7 +91,8 @@ def _run(name: str, function: object, *first: Traced) -> Any:
         result = function(*arguments)
     except IndexError as error:
         raise TypeError(
-            f"{name}: {error}; if this is a numpy array indexed by a traced value, upload it first: "
+            f"{name}: {str(error).removeprefix('score_mod: ')}; "
+            "if this is a numpy array indexed by a traced value, upload it first: "
             "table = device.tensor(array)"
         ) from None
     if result is None:
@@ -181,16 +202,8 @@ def _derive(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
         return _plus(_times(da, b), _times(a, db))
     if op == "div":
         return _plus(_times(da, one / b), _times(db, -1.0 * node / b))
-    if op == "exp":
-        return _times(da, node)
-    if op == "log":
-        return _times(da, one / a)
-    if op == "tanh":
-        return _times(da, 1.0 - node * node)
-    if op == "sqrt":
-        return _times(da, 0.5 / node)
-    if op == "abs":
-        return _times(da, where(a < 0.0, -1.0, where(a > 0.0, 1.0, 0.0)))
+    if op in _SLOPES:
+        return _times(da, _SLOPES[op](a, node))
     if op in ("min", "max"):
         # Where the two are equal each gets half the gradient, as in PyTorch.
         first = compare("lt" if op == "min" else "gt", a, b)
@@ -202,7 +215,7 @@ def _derive(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
         return from_base if _is_constant(db, 0.0) else _plus(from_base, _times(db, node * log(a)))
     if op == "mod":
         return _plus(da, _times(db, -1.0 * Traced("floordiv", "f32", a, b)))
-    return zero  # the derivative of floordiv is zero
+    return zero  # of floordiv, floor, ceil, round and sign
 
 
 def _is_constant(node: Traced, value: float) -> bool:

@@ -20,7 +20,17 @@ PLACE = ("b", "h", "q_idx", "kv_idx")
 KINDS = {"f32": float, "i32": (int, np.integer), "bool": (bool, np.bool_)}
 
 
-MATHS = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "pow": math.pow, "min": min, "max": max}
+MATHS = {
+    **{name: getattr(math, name) for name in ("exp", "log", "sqrt", "pow", "exp2", "log2")},
+    **{name: getattr(math, name) for name in ("sin", "cos", "tan", "erf")},
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "sign": np.sign,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "min": min,
+    "max": max,
+}
 
 
 def wgsl_value(text, name, place, tables=(), **first):
@@ -78,6 +88,13 @@ def unary(draw, inner):
                 lambda *a: pa.log(1.5 + pa.abs(x(*a))),
                 lambda *a: pa.sqrt(2.0 + pa.abs(x(*a))),
                 lambda *a: x(*a) ** 2,
+                lambda *a: pa.square(x(*a)),
+                lambda *a: pa.sin(pa.tanh(x(*a))) + pa.cos(pa.tanh(x(*a))) * pa.tan(pa.tanh(x(*a))),
+                lambda *a: pa.exp2(pa.tanh(x(*a))) + pa.log2(1.5 + pa.abs(x(*a))),
+                lambda *a: pa.sigmoid(pa.clip(x(*a), -500.0, 500.0)) + pa.erf(x(*a)),
+                lambda *a: np.clip(x(*a), -1, 1.5),
+                lambda *a: np.round(pa.clip(x(*a), None, 3)) + pa.sign(pa.tanh(x(*a))),
+                lambda *a: np.floor(x(*a)) - pa.ceil(x(*a)),
                 lambda *a: (1.0 + pa.abs(x(*a))) ** -1.5,
                 lambda *a: np.tanh(x(*a)) * np.float64(2),
             ]
@@ -153,6 +170,10 @@ SMOOTH = st.recursive(
                 lambda *a: pair[0](*a) / (2.0 + pa.tanh(pair[1](*a))),
                 lambda *a: pa.exp(-(pa.tanh(pair[0](*a)) ** 2)),
                 lambda *a: pa.log(3.0 + pa.tanh(pair[0](*a))),
+                lambda *a: pa.log2(3.0 + pa.sin(pair[0](*a))),
+                lambda *a: pa.exp2(pa.cos(pair[0](*a))) * pa.sigmoid(pair[1](*a)),
+                lambda *a: pa.erf(pair[0](*a)) + pa.tan(pa.tanh(pair[1](*a))),
+                lambda *a: pa.square(pa.tanh(pair[0](*a))),
                 lambda *a: pa.sqrt(4.0 + pa.tanh(pair[0](*a))),
                 lambda *a: (2.5 + pa.tanh(pair[0](*a))) ** (0.5 + pa.tanh(pair[1](*a))),
                 lambda *a: pa.where(a[3] > a[4], pair[0](*a), pair[1](*a)),
@@ -185,6 +206,11 @@ def test_slopes_are_derivatives(function, score, place):
         (lambda s, *_: s % 2.0 + s // 2.0, 3.0, 1.0),
         (lambda s, b, h, q, k: pa.where(s > 1, s * s, k), 3.0, 6.0),
         (lambda s, b, h, q, k: 1.0 * k, 3.0, 0.0),
+        (lambda s, *_: np.clip(s, -1, 1), 0.5, 1.0),
+        (lambda s, *_: np.clip(s, -1, 1), 1.5, 0.0),
+        (lambda s, *_: pa.round(s) + pa.floor(s) + pa.ceil(s) + pa.sign(s), 0.25, 0.0),
+        (lambda s, *_: pa.sigmoid(s), 40.0, pytest.approx(math.exp(-40.0), rel=1e-12)),
+        (lambda s, *_: pa.sigmoid(s), -90.0, pytest.approx(math.exp(-90.0), rel=1e-12)),
         (lambda s, b, h, q, k: pa.where(k > q, -np.inf, s), 3.0, 0.0),
     ],
 )
@@ -207,8 +233,17 @@ def test_tables_are_looked_up_and_end_at_their_edges(place, data):
         class kind:
             floating = True
 
+        def __class_getitem__(cls, index):
+            return pa.mods.gather(cls, index)
+
     tensors = []
-    text = trace_score_mod(lambda s, b, h, q, k: s + pa.mods.gather(Table, (h, q - k)), tensors)
+    chained = data.draw(st.booleans())
+    text = trace_score_mod(
+        lambda s, b, h, q, k: (
+            s + (pa.mods.gather(Table, (h,))[q - k] if chained else pa.mods.gather(Table, (h, q - k)))
+        ),
+        tensors,
+    )
     assert tensors == [Table]
     _, h, q, k = place
     expected = 1.0 + table[min(h, rows - 1), min(max(q - k, 0), columns - 1)]
@@ -284,7 +319,9 @@ LIST = [1, 2, 3]
         (lambda s, b, h, *_: s + NUMBERS[h], r"upload it first: table = device.tensor\(array\)"),
         (lambda s, b, h, *_: s + LIST[h], r"upload it first: table = device.tensor\(array\)"),
         (lambda s, b, h, *_: s + NUMBERS, r"upload it: device.tensor\(array\), and index that"),
-        (lambda s, *_: np.sin(s), "numpy's sin cannot be traced; use pa.where"),
+        (lambda s, *_: np.sinh(s), "numpy's sinh cannot be traced; use pa.where"),
+        (lambda s, *_: np.cumsum(s), "numpy's cumsum cannot be traced; use pa.where"),
+        (lambda s, *_: pa.round(s, 1), r"write pa.round\(x \* 10.0\) / 10.0"),
         (lambda s, *_: sum(s), "cannot be looped over"),
         (lambda s, *_: s + "1", "expected a number or a traced value, got '1'"),
         (lambda s, *_: s + 1j, "expected a number or a traced value"),
@@ -325,7 +362,10 @@ def test_tensors_are_indexed_as_they_are_shaped(device):
     x = device.empty((1, 1, 4, 8))
     table, others = device.empty((4, 3)), [device.empty((4,)) for _ in range(5)]
     for mod, words in (
-        (lambda s, b, h, q, k: s + table[q], "takes 2 indices, got 1"),
+        (lambda s, b, h, q, k: s + table[q], "^score_mod: a tensor of .* takes 2 indices, got 1$"),
+        (lambda s, b, h, q, k: s + table[q, k][k], "one number and cannot be indexed"),
+        (lambda s, b, h, q, k: s + table[q][k, k], "^score_mod: a tensor of .* takes 2 indices, got 3"),
+        (lambda s, b, h, q, k: s + table[q][k][k], "one number and cannot be indexed"),
         (lambda s, b, h, q, k: s + table, r"index it: tensor\[h\]"),
         (lambda s, b, h, q, k: s + device.empty((0,))[q], "no elements to look up"),
         (lambda s, b, h, q, k: s + table[q, s], "expected an integer, got a float"),
@@ -333,7 +373,13 @@ def test_tensors_are_indexed_as_they_are_shaped(device):
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             pa.attention(x, x, x, score_mod=mod)
-    assert pa.attention(x, x, x, score_mod=lambda s, b, h, q, k: s + table[q, 1]).shape == x.shape
+    one = device.empty(())
+    for mod in (
+        lambda s, b, h, q, k: s + table[q, 1],
+        lambda s, b, h, q, k: s + table[q][1] + table[0][k],
+        lambda s, b, h, q, k: one * s + pa.where(s > one, one, table[q][k]),
+    ):
+        assert pa.attention(x, x, x, score_mod=mod).shape == x.shape
 
 
 def test_a_traced_value_shows_what_it_is():

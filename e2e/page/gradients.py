@@ -46,6 +46,17 @@ def mods_of(name, random, case):
 
         return {"score_mod": score_mod}
 
+    def functions(_):
+        def score_mod(score, b, h, q, k):
+            waves = pa.sin(score) + pa.cos(3.0 * score + q) * pa.tan(0.5 * pa.tanh(score))
+            steps = pa.floor(0.3 * q) - pa.ceil(0.3 * k) + np.round(0.7 * k) * pa.sign(q - k)
+            smooth = pa.sigmoid(2.0 * score) * pa.erf(score) + pa.log2(
+                1.5 + pa.exp2(np.clip(score, -1, 1.25))
+            )
+            return waves + 0.01 * steps + smooth + 0.1 * pa.square(score)
+
+        return {"score_mod": score_mod}
+
     def document(documents):
         return {"mask_mod": lambda b, h, q, k: (documents[b, q] == documents[b, k]) | (k == 0)}
 
@@ -57,6 +68,7 @@ def mods_of(name, random, case):
         "relative": (relative, table),
         "capped": (capped, slopes),
         "arithmetic": (arithmetic, slopes),
+        "functions": (functions, slopes),
         "document": (document, documents),
         "listed": (listed, allowed),
     }[name]

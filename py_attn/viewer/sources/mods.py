@@ -18,7 +18,7 @@ import numpy.typing as npt
 import py_attn as pa
 from py_attn.errors import DeviceLostError
 from py_attn.gpu.tensor import Tensor
-from py_attn.mods import Traced, gather
+from py_attn.mods import Row, Traced, gather
 from py_attn.tracing import trace_mask_mod, trace_score_mod
 from py_attn.viewer.sources.limit import STEP, Limit, NotFinishedError, compile_with_steps
 
@@ -186,9 +186,10 @@ def _line_of(error: BaseException) -> int | None:
 class _Host:
     """What ``device`` is where the functions run in numpy."""
 
-    def tensor(self, array: Any, dtype: str | None = None) -> _Table:
+    def tensor(self, array: Any, dtype: str | None = None) -> Any:
         given = np.asarray(array, dtype)
-        return _Table(given.astype(np.float32) if given.dtype == np.float64 else given)
+        given = given.astype(np.float32) if given.dtype == np.float64 else given
+        return _Table(given) if given.ndim else given[()]
 
 
 class _Table:
@@ -197,10 +198,13 @@ class _Table:
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self.array = array
         self.shape = array.shape
+        self.ndim = array.ndim
 
     def __getitem__(self, index: Any) -> Any:
         given = index if isinstance(index, tuple) else (index,)
-        if len(given) != self.array.ndim:
+        if len(given) < self.array.ndim:
+            return Row(self, given)
+        if len(given) > self.array.ndim:
             raise IndexError(
                 f"a tensor of shape {list(self.shape)} takes {self.array.ndim} indices, got {len(given)}"
             )
