@@ -44,7 +44,8 @@ def error_ratios() -> ErrorRatios:
     return _RATIOS
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def show_table(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the table behind the run's results, and to a file."""
     if not _RATIOS.rows:
         return
     lines = _RATIOS.table()
