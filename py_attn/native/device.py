@@ -69,9 +69,9 @@ class NativeDeviceBridge:
         self._bindings.forget_buffers()
 
     def write_buffer(self, buffer: int, offset: int, data: Any) -> None:
-        target = self._buffer(buffer)
         self._submitted += 1
-        self._errors.guarded("upload", lambda: self._device.queue.write_buffer(target, offset, data))
+        write = self._device.queue.write_buffer
+        self._errors.guarded("upload", lambda: write(self._buffer(buffer), offset, data))
 
     def write_file(self, buffer: int, offset: int, file: File, begin: int, end: int) -> None:
         self.write_buffer(buffer, offset, file.read(begin, end))
@@ -81,12 +81,11 @@ class NativeDeviceBridge:
         if not view.nbytes:
             return
         label = f"read-back of {view.nbytes} bytes"
-        source = self._buffer(buffer)
 
         def copy() -> wgpu.GPUBuffer:
             made = self._device.create_buffer(label=label, size=view.nbytes, usage=_READ_BACK)
             encoder = self._device.create_command_encoder()
-            encoder.copy_buffer_to_buffer(source, offset, made, 0, view.nbytes)
+            encoder.copy_buffer_to_buffer(self._buffer(buffer), offset, made, 0, view.nbytes)
             self._submit(encoder)
             return made
 

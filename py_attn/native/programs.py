@@ -77,14 +77,15 @@ class Bindings:
         key = (pipeline.access, words.tobytes())
         if key in self._groups:
             return self._groups[key]
-        rows = words.reshape(-1, _BINDING_WORDS).tolist()
-        entries: list[Any] = [
-            {"binding": n, "resource": {"buffer": find(handle), "offset": offset, "size": size}}
-            for n, (handle, offset, size) in enumerate(rows)
-        ]
-        group = self._errors.guarded(
-            pipeline.label, lambda: self._device.create_bind_group(layout=pipeline.layout, entries=entries)
-        )
+
+        def make() -> wgpu.GPUBindGroup:
+            entries: list[Any] = [
+                {"binding": n, "resource": {"buffer": find(handle), "offset": offset, "size": size}}
+                for n, (handle, offset, size) in enumerate(words.reshape(-1, _BINDING_WORDS).tolist())
+            ]
+            return self._device.create_bind_group(layout=pipeline.layout, entries=entries)
+
+        group = self._errors.guarded(pipeline.label, make)
         if len(self._groups) >= _MOST_BIND_GROUPS:
             self._groups.clear()
         if group is not None:
