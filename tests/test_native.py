@@ -28,7 +28,8 @@ PARSING = (
 INVALID = (
     "Validation Error\n\nCaused by:\n  In wgpuDeviceCreateShaderModule, label = 'L'\n\n"
     "Shader validation error: Function [0] 'f' is invalid\n  ┌─ L:2:1\n  │\n"
-    "2 │ fn f(x:u32)->f32{ return x; }\n  = The `return` expression does not match the declared return type\n\n\n"
+    "2 │ fn f(x:u32)->f32{ return x; }\n"
+    "  = The `return` expression does not match the declared return type\n\n\n"
 )
 
 
