@@ -4,11 +4,13 @@
 - ``page``: a fresh page that is watched: console errors, page errors and requests to other hosts fail the
   test; errors that are meant to happen are named by regular expressions in
   ``@pytest.mark.expects_console_errors(*patterns)``.
-- ``lab``: one page for the whole session whose Python is ready; ``lab.run(source)`` runs Python there.
+- ``lab``: one page for the whole session whose Python is ready; ``lab.run(source)`` runs Python there. With
+  ``LAB=native`` in the environment it is this process's own Python instead, on wgpu (`e2e/native_lab.py`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +25,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from e2e.error_ratios import (  # noqa: F401 - pytest looks for them here
     error_ratios,
     pytest_sessionfinish,
-    pytest_terminal_summary,
     pytest_testnodedown,
+    show_table,
 )
 from e2e.lab import PATIENCE_MS, PATIENCE_S, Lab, wait_for_maps, wait_until_ready
 from scripts.browser import browser_flags, find_browser
@@ -33,6 +35,8 @@ from scripts.serve import HOST, serving
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 SUB_PATH = "/some/where/"
+NATIVE = os.environ.get("LAB") == "native"
+collect_ignore = [] if NATIVE else ["test_native.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,13 +44,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "expects_console_errors(*patterns): console or page errors that match are meant to happen"
     )
+    config.addinivalue_line("markers", "needs_page(reason): why a test with `lab` runs in a page only")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give a test time for several waits."""
+    if NATIVE:
+        native_lab.leave_out(config, items)
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(4 * PATIENCE_S))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """End with what was measured and what was left out."""
+    show_table(terminalreporter)
+    if NATIVE:
+        native_lab.summary(terminalreporter, config)
 
 
 @pytest.fixture(scope="session")
@@ -145,6 +159,11 @@ def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
         lab = Lab(page, info)
         lab.install()
         yield lab
+
+
+if NATIVE:
+    from e2e import native_lab
+    from e2e.native_lab import lab  # noqa: F401 - takes the page's place
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,8 @@ def pytest_testnodedown(node: Any) -> None:
         _RATIOS.rows[feature, variant] += ratios
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def show_table(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the table behind the run's results, and to a file."""
     if not _RATIOS.rows:
         return
     lines = _RATIOS.table()

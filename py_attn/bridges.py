@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from py_attn.errors import WebGPUUnavailableError
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu.bridge import Bridge
 from py_attn.gpu.device import Device
@@ -13,21 +14,36 @@ async def request_device(bridge: Bridge | None = None) -> Device:
     Parameters
     ----------
     bridge : Bridge, optional
-        Where to request it. By default that is the browser itself when Python runs in Pyodide. In a notebook
-        it is the browser page that shows a view (:class:`py_attn.widget.AttentionView`), and everybody who
-        asks gets the same device of that page.
+        Where to request it. By default that is the browser itself when Python runs in Pyodide. In a
+        notebook with a view (:class:`py_attn.widget.AttentionView`) it is the browser page that shows it, and
+        everybody who asks gets the same device of that page. Elsewhere it is this computer's own graphics
+        card, by means of wgpu (``pip install py-attn[native]``); every call then makes a device of its own.
 
     Raises
     ------
     WebGPUUnavailableError
         Saying why there is no WebGPU and what to do.
     """
-    if bridge is not None:
-        return await gpu_device.request_device(bridge)
+    return await (gpu_device.request_device(bridge) if bridge is not None else _request_device())
+
+
+async def _request_device() -> Device:
     try:
         from py_attn.gpu.bridge_pyodide import PyodideBridge
     except ImportError:
-        from py_attn.remote import session
+        pass
+    else:
+        return await gpu_device.request_device(PyodideBridge())
 
-        return gpu_device.make_default(await session.current.shared_device())
-    return await gpu_device.request_device(PyodideBridge())
+    from py_attn.remote import session
+
+    if not session.current.had_views:
+        try:
+            from py_attn.native import NativeBridge
+        except ModuleNotFoundError:
+            pass  # the session says what can be installed
+        except (ImportError, OSError, RuntimeError) as error:
+            raise WebGPUUnavailableError(f"wgpu is installed, but cannot be loaded: {error}") from None
+        else:
+            return await gpu_device.request_device(NativeBridge())
+    return gpu_device.make_default(await session.current.shared_device())

@@ -35,6 +35,7 @@ def files(*folders):
     ("folder", "below"),
     [
         ("gpu", {"py_attn.gpu", "py_attn.errors", "py_attn.arguments"}),
+        ("native", {"py_attn.native", "py_attn.gpu", "py_attn.errors", "py_attn.models.files"}),
         ("remote", {"py_attn.remote", "py_attn.gpu", "py_attn.errors", "py_attn.models.files"}),
     ],
 )

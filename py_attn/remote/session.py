@@ -170,6 +170,8 @@ class Session:
         The id of this process: a page may show views of several.
     links : list of Link
         The links of all open views, in the order in which the views were made.
+    had_views : bool
+        Whether a view was ever made.
     """
 
     #: How long :meth:`shared_device` waits for a page to show a view that was made.
@@ -179,7 +181,7 @@ class Session:
         self.kernel = uuid.uuid4().hex
         self.host = host or Host()
         self.links: list[Link] = []
-        self._had_views = False
+        self.had_views = False
         self._pages: dict[str, RemotePage] = {}
         self._arrivals: set[asyncio.Future[None]] = set()
         self._own_device: Device | None = None
@@ -190,7 +192,7 @@ class Session:
         """The link of a new view."""
         link = Link(self, view)
         self.links.append(link)
-        self._had_views = True
+        self.had_views = True
         return link
 
     def close(self, link: Link) -> None:
@@ -280,11 +282,12 @@ class Session:
         WebGPUUnavailableError
             When no view is shown, its page does not answer, or has no WebGPU.
         """
-        if not self._had_views:
+        if not self.had_views:
             raise WebGPUUnavailableError(
-                "this Python has no navigator.gpu: py_attn reaches WebGPU from Pyodide in a browser, or in a "
-                "notebook through a view that is shown there (py_attn.widget.AttentionView); "
-                "py_attn.reference computes without it"
+                "this Python has no navigator.gpu: `pip install py-attn[native]` reaches this computer's "
+                "graphics card without a browser. Otherwise py_attn reaches WebGPU from Pyodide in a "
+                "browser, or in a notebook through a view that is shown there "
+                "(py_attn.widget.AttentionView); py_attn.reference computes without it"
             )
         return await (await self._find_page()).request_device()
 

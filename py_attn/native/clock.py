@@ -1,0 +1,80 @@
+"""Times of submitted dispatches: the GPU's timestamps and the wall clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+import wgpu
+from wgpu.backends.wgpu_native import lib
+
+from py_attn.gpu.bridge import RawTiming
+from py_attn.native.errors import Errors
+from py_attn.native.waiting import Fences, Waits
+
+
+class Clock:
+    """Times ``count`` compute passes by the wall clock, and by timestamps where the device has them."""
+
+    def __init__(self, device: wgpu.GPUDevice, errors: Errors, fences: Fences, count: int) -> None:
+        self._device = device
+        self._fences = fences
+        self._count = count
+        self._submitted = [0.0] * count
+        self._ended: dict[int, float] = {}
+        self._queries: wgpu.GPUQuerySet | None = None
+        if count and "timestamp-query" in device.features:
+            kind: Any = wgpu.QueryType.timestamp
+            make = device.create_query_set
+            self._queries = errors.guarded("timestamps", lambda: make(type=kind, count=2 * count))
+
+    def writes(self, index: int) -> Any:
+        """Where a pass writes its timestamps."""
+        if self._queries is None:
+            return None
+        begin, end = "beginning_of_pass_write_index", "end_of_pass_write_index"
+        return {"query_set": self._queries, begin: 2 * index, end: 2 * index + 1}
+
+    def submitted(self, index: int) -> None:
+        """Note that a pass was just submitted, and watch for its end."""
+        self._submitted[index] = time.perf_counter()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return  # `read` sees the end then
+        self._fences.promise().then(lambda _: self._ended.setdefault(index, time.perf_counter()))
+
+    async def read(self, waits: Waits) -> list[RawTiming]:
+        """Wait for all passes; a wall time begins no earlier than the pass before ended."""
+        gpu_us: list[float | None] = [None] * self._count
+        if self._queries is not None:
+            gpu_us = list(await self._read_timestamps(waits))
+        elif self._count:
+            await waits.until(self._fences.promise)
+        now = time.perf_counter()
+        timings, before = [], 0.0
+        for index, begun in enumerate(self._submitted):
+            ended = self._ended.get(index, now)
+            timings.append(RawTiming(gpu_us[index], (ended - max(begun, before)) * 1e6))
+            before = ended
+        return timings
+
+    async def _read_timestamps(self, waits: Waits) -> list[float]:
+        size, make = 16 * self._count, self._device.create_buffer
+        resolved = make(size=size, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+        staging = make(size=size, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+        encoder = self._device.create_command_encoder()
+        encoder.resolve_query_set(self._queries, 0, 2 * self._count, resolved, 0)
+        encoder.copy_buffer_to_buffer(resolved, 0, staging, 0, size)
+        self._device.queue.submit([encoder.finish()])
+        try:
+            await waits.until(lambda: staging.map_async(wgpu.MapMode.READ))
+            ticks = np.frombuffer(staging.read_mapped(), np.uint64).reshape(-1, 2)
+        finally:
+            staging.destroy()
+        # wgpu counts in the clock's own ticks, where the browser counts in nanoseconds.
+        period_ns = lib.wgpuQueueGetTimestampPeriod(self._device.queue._internal)
+        spans = (ticks[:, 1] - ticks[:, 0]).astype(np.int64)
+        return [float(us) for us in spans * period_ns / 1e3]
