@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,12 @@ def pytest_pyfunc_call(pyfuncitem):
     names = pyfuncitem._fixtureinfo.argnames
     asyncio.run(pyfuncitem.function(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(autouse=True)
+def this_computers_card(monkeypatch):
+    """Hides this computer's own graphics card, which Python would find where wgpu is installed."""
+    monkeypatch.setitem(sys.modules, "py_attn.native", None)
 
 
 @dataclass(frozen=True)

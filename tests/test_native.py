@@ -33,6 +33,11 @@ INVALID = (
 )
 
 
+@pytest.fixture(autouse=True)
+def this_computers_card():
+    """Not hidden here: wgpu is installed, and a test says what it finds."""
+
+
 def refusal(words):
     """As wgpu raises it."""
     return wgpu.GPUValidationError(f"Validation Error\n\nCaused by:\n  {words}")
