@@ -154,7 +154,7 @@ def test_the_table_names_the_strongest_links_of_the_row(shown):
     weights = [float(row.split()[-1]) for row in rows]
     assert weights == sorted(weights, reverse=True)
     assert len(weights) == 8
-    expect(shown.locator("#links [role=status]")).to_contain_text("[SEP] attends to")
+    expect(shown.locator("#links .sr-only[role=status]")).to_contain_text("[SEP] attends to")
     link = shown.locator(".links-table .link").nth(1)
     link.click()
     expect_weight(shown, weights[1], 1e-6)
