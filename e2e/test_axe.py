@@ -65,6 +65,8 @@ def test_pinned_cells_and_open_menus(open_page):
     for details in open_page.locator("details").all():
         details.evaluate("one => (one.open = true)")
     assert violations(open_page) == []
+    for details in open_page.locator("details").all():
+        details.evaluate("one => (one.open = false)")
 
 
 @pytest.mark.parametrize("name", ["Text", "Lines"])
