@@ -154,8 +154,8 @@ def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
         page = context.new_page()
         page.goto(site_url)
         info = wait_until_ready(page)
-        # The page's own first maps share the device; checks that count its memory want them done.
-        page.wait_for_selector("[data-painted]", state="attached")
+        # The page's own first maps and labels share the device; checks that count its memory want them done.
+        page.wait_for_selector("#overview[data-findings]", state="attached")
         lab = Lab(page, info)
         lab.install()
         yield lab

@@ -185,8 +185,9 @@ def test_a_map_is_saved_as_picture_drawing_and_figures(shown):
         assert download.value.suggested_filename == f"attention-layer1-head2.{name.lower()}"
         files[name] = download.value.path().read_bytes()
     assert files["PNG"].startswith(b"\x89PNG")
-    # Every token on both axes; title, layer and head, the five ticks of the colours and what they mean.
-    assert files["SVG"].count(b"<text") == 2 * len(TOKENS) + 8
+    # Every token on both axes, and every weight, as the cells are wide enough for it; title, layer and head,
+    # the five ticks of the colours and what they mean.
+    assert files["SVG"].count(b"<text") == 2 * len(TOKENS) + len(TOKENS) ** 2 + 8
     assert files["SVG"].count(b">Layer 1, head 2</text>") == 1
     assert b"&#60;b&#62;" in files["SVG"]
     saved = json.loads(files["JSON"])

@@ -36,6 +36,7 @@ async def load():
         file.close()
 
 async def error_of(awaitable):
+    gc.collect()
     before = device.memory_allocated()
     try:
         await awaitable
@@ -50,8 +51,8 @@ ASSET = next(asset for asset in read_lock() if asset.name == "smollm2/model.gguf
 def ready(page: Page, site_url: str) -> Lab:
     page.goto(site_url)
     lab = Lab(page, wait_until_ready(page))
-    # The page's own first maps share the device, whose memory the tests look at.
-    page.wait_for_selector('#overview[data-painted="1"]')
+    # The page's own first maps and labels share the device, whose memory the tests look at.
+    page.wait_for_selector('#overview[data-findings="1"]')
     lab.run(HELPERS)
     return lab
 

@@ -34,7 +34,7 @@ def writer(page, site_url):
     page.context.route("**/manifest.json*", changed)
     page.goto(site_url)
     wait_until_ready(page)
-    page.wait_for_selector('#overview[data-painted="1"]')
+    page.wait_for_selector('#overview[data-findings="1"]')
     page.get_by_role("radio", name="Write").check(force=True)
     page.locator("#write").get_by_label("New tokens").fill("4")
     return page
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_model_is_said(writer):
     page.context.route("**/manifest.json*", changed)
     page.reload()
     wait_until_ready(page)
-    page.wait_for_selector('#overview[data-painted="1"]')
+    page.wait_for_selector('#overview[data-findings="1"]')
     page.get_by_role("radio", name="Write").check(force=True)
     with served(page, lambda route: route.fulfill(body=foreign)):
         load(page)
