@@ -56,7 +56,8 @@ def message(page):
 
 
 def allocated(page):
-    return page.evaluate("() => window.pyAttn.run('pa.default_device().memory_allocated()')")
+    source = "import gc\ngc.collect()\npa.default_device().memory_allocated()"
+    return page.evaluate("(source) => window.pyAttn.run(source)", source)
 
 
 def the_rest_goes_on(page, before):
