@@ -17,7 +17,7 @@ _KNOWN = (
 )
 #: What numpy's functions do with traced values; :mod:`py_attn.mods` fills both.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-UFUNCS: dict[str, Callable[..., Any]] = {}
+UFUNCS: dict[str, Callable[..., Traced]] = {}
 
 
 class Traced:
