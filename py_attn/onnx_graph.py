@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from py_attn import mods
 from py_attn.onnx_protobuf import Graph, Node, read_graph
+from py_attn.traced import Traced
 
 Table = Callable[[npt.NDArray[Any]], Any]
 
@@ -137,7 +138,7 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _is_integer(value: Any) -> bool:
-    if isinstance(value, mods.Traced):
+    if isinstance(value, Traced):
         return value.kind == "i32"
     return np.asarray(value).dtype.kind in "iu"
 
@@ -146,7 +147,7 @@ def _cast(node: Node, inputs: list[Array], table: Table) -> Array:
     to = node.attributes.get("to", 1)
 
     def convert(value: Any) -> Any:
-        traced = isinstance(value, mods.Traced)
+        traced = isinstance(value, Traced)
         kind = value.kind if traced else {"b": "bool", "f": "f32"}.get(np.asarray(value).dtype.kind, "i32")
         if to in _FLOAT:
             return value if kind == "f32" else mods.where(value, 1.0, 0.0) if kind == "bool" else value * 1.0
@@ -310,7 +311,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Min": _extreme(mods.minimum),
     "Mul": lambda a, b: a * b,
     "Neg": lambda a: -a,
-    "Not": lambda a: ~a if isinstance(a, mods.Traced) else np.logical_not(a),
+    "Not": lambda a: ~a if isinstance(a, Traced) else np.logical_not(a),
     "Or": lambda a, b: a | b,
     "Pow": lambda a, b: a**b,
     "Reciprocal": lambda a: 1.0 / a,

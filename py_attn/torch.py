@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import numpy as np
+
 from py_attn.arguments import check_mask_shape, check_real, resolve
 from py_attn.gpu.device import Device, as_tensor
 from py_attn.gpu.tensor import Tensor
@@ -38,7 +40,8 @@ def scaled_dot_product_attention(
     query : Tensor or array_like
         [N, …, Hq, L, E]; the axes before [L, E] may be left out.
     key, value : Tensor or array_like
-        [N, …, H, S, E] and [N, …, H, S, Ev], with as many axes as query.
+        [N, …, H, S, E] and [N, …, H, S, Ev], with as many axes as query. The axes before L and S broadcast
+        as in numpy: where one of the three has length 1, it is shared along the others' axis.
     attn_mask : Tensor or array_like, optional
         Booleans (True = may attend) or floats (added to the scores), of any shape that broadcasts to
         [N, …, Hq, L, S].
@@ -54,7 +57,7 @@ def scaled_dot_product_attention(
     Returns
     -------
     Tensor
-        [N, …, Hq, L, Ev] in query's dtype. Rows that may see nothing are zero.
+        [N, …, Hq, L, Ev] in query's dtype, its axes before L broadcast. Rows that may see nothing are zero.
 
     Raises
     ------
@@ -74,8 +77,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None and is_causal:
         raise ValueError("attn_mask: expected None with is_causal=True; give one of the two")
     shapes = {name: shape_of(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
-    four = _check_shapes(shapes, enable_gqa)
-    lead = shapes["query"][:-3]
+    lead, four = _check_shapes(shapes, enable_gqa)
     if attn_mask is not None:
         check_mask_dtype(attn_mask, "attn_mask")
         scores = (*lead, *four["query"][1:3], four["key"][2])
@@ -85,37 +87,54 @@ def scaled_dot_product_attention(
 
     device = find_device(query, key, value, attn_mask)
     q, k, v = (
-        _merged(float_tensor(name, x, device), four[name])
+        _merged(float_tensor(name, x, device), lead, four[name])
         for name, x in (("query", query), ("key", key), ("value", value))
     )
     mask = None if attn_mask is None else _merged_mask(attn_mask, lead, device)
     out: Tensor = attention(q, k, v, mask=mask, causal=causal, scale=scale)
-    return out.reshape(*shapes["query"][:-1], shapes["value"][-1])
+    heads = four["query"][1:2] if len(shapes["query"]) > 2 else ()
+    return out.reshape(*lead, *heads, *out.shape[2:])
 
 
-def _check_shapes(shapes: dict[str, Shape], enable_gqa: bool) -> dict[str, Shape]:
-    """The shapes as [N, H, L or S, E or Ev], the axes before the heads merged into one."""
+def _check_shapes(shapes: dict[str, Shape], enable_gqa: bool) -> tuple[Shape, dict[str, Shape]]:
+    """The broadcast axes before the heads; the shapes as [N, H, L or S, E or Ev], those axes merged."""
     rank = len(shapes["query"])
+    lead: Shape = ()
     for name, shape in shapes.items():
         if len(shape) < 2 or len(shape) != rank:
             expected = "[N, …, H, L, E]" if name == "query" else f"{rank} axes like query"
             raise ValueError(f"{name}: expected {expected}, got {list(shape)}")
-        if shape[:-3] != shapes["query"][:-3]:
+        before = lead if name != "query" else shape[:-3]
+        try:
+            lead = np.broadcast_shapes(before, shape[:-3])
+        except ValueError:
             raise ValueError(
-                f"{name}: expected query's leading axes {list(shapes['query'][:-3])}, got {list(shape)}"
-            )
-    four = {name: (math.prod(s[:-3]), s[-3] if rank > 2 else 1, *s[-2:]) for name, s in shapes.items()}
-    heads, kv_heads = four["query"][1], four["key"][1]
-    if heads != kv_heads and not enable_gqa:
+                f"{name}: expected leading axes that broadcast with {list(before)}, got {list(shape)}"
+            ) from None
+    heads, *others = (shape[-3] if rank > 2 else 1 for shape in shapes.values())
+    # Keys and values that differ broadcast with each other; one head for both is shared as it is.
+    kv_heads = [max(others) if 1 in others and 0 not in others else n for n in others]
+    if heads == 1:
+        heads = kv_heads[0]
+    if kv_heads[0] not in (1, heads) and not enable_gqa:
         raise ValueError(
-            f"key: expected query's {heads} heads, got {kv_heads}; enable_gqa=True lets heads share keys"
+            f"key: expected query's {heads} heads, got {kv_heads[0]}; enable_gqa=True lets heads share keys"
         )
-    return four
+    batch, all_heads = math.prod(lead), (heads, *kv_heads)
+    four = {name: (batch, n, *s[-2:]) for (name, s), n in zip(shapes.items(), all_heads, strict=True)}
+    return lead, four
 
 
-def _merged(x: Tensor, shape: Shape) -> Tensor:
-    """``x`` seen as four axes."""
-    return (contiguous(x) if x.ndim > 4 else x).reshape(*shape)
+def _merged(x: Tensor, lead: Shape, shape: Shape) -> Tensor:
+    """``x`` broadcast and seen as four axes; copied only where axes that merge do not lie in order."""
+    own = x.shape[:-3]
+    if x.size == math.prod(shape):
+        return (contiguous(x) if x.ndim > 4 else x).reshape(*shape)
+    if math.prod(own) == 1:
+        return broadcast(x.reshape(*x.shape[len(own) :]), shape)
+    if len(lead) == 1:
+        return broadcast(x, shape)
+    return contiguous(broadcast(x, (*lead, *shape[1:]))).reshape(*shape)
 
 
 def _merged_mask(mask: Any, lead: Shape, device: Device) -> Tensor:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from py_attn.gpu.tensor import Tensor
-from py_attn.mods import Traced, as_kind, compare, constant, cos, exp, kind_of, log, sigmoid, sin, where
+from py_attn.mods import cos, exp, log, sigmoid, sin, where
+from py_attn.traced import Traced, as_kind, compare, constant, kind_of
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import py_attn as pa
-from py_attn.mods import Traced
+from py_attn.traced import Traced, gather
 from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
 
 PLACE = ("b", "h", "q_idx", "kv_idx")
@@ -234,14 +234,12 @@ def test_tables_are_looked_up_and_end_at_their_edges(place, data):
             floating = True
 
         def __class_getitem__(cls, index):
-            return pa.mods.gather(cls, index)
+            return gather(cls, index)
 
     tensors = []
     chained = data.draw(st.booleans())
     text = trace_score_mod(
-        lambda s, b, h, q, k: (
-            s + (pa.mods.gather(Table, (h,))[q - k] if chained else pa.mods.gather(Table, (h, q - k)))
-        ),
+        lambda s, b, h, q, k: s + (gather(Table, (h,))[q - k] if chained else gather(Table, (h, q - k))),
         tensors,
     )
     assert tensors == [Table]

@@ -117,14 +117,24 @@ def mask_of(random, kind, shape):
 
 
 async def check_sdpa(
-    lead, sizes, kv_heads=None, dtype="float32", mask=None, mask_shape=None, upload=False, **options
+    lead,
+    sizes,
+    kv_heads=None,
+    key_lead=None,
+    value_lead=None,
+    dtype="float32",
+    mask=None,
+    mask_shape=None,
+    upload=False,
+    **options,
 ):
     """The error of PyTorch's call over its bound; sizes: L, S, E, Ev."""
     device, random = pa.default_device(), np.random.default_rng(3)
     queries, keys, dim, value_dim = sizes
     kv_lead = (*lead[:-1], kv_heads) if kv_heads else lead
     query = normal(random, (*lead, queries, dim), dtype)
-    key, value = (normal(random, (*kv_lead, keys, n), dtype) for n in (dim, value_dim))
+    key = normal(random, (*(key_lead or kv_lead), keys, dim), dtype)
+    value = normal(random, (*(value_lead or kv_lead), keys, value_dim), dtype)
     attn_mask = mask_of(random, mask, mask_shape) if mask else None
     with poisoned(device):
         q, k, v = (device.tensor(x, dtype) for x in (query, key, value))

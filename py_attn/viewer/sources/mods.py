@@ -18,7 +18,7 @@ import numpy.typing as npt
 import py_attn as pa
 from py_attn.errors import DeviceLostError
 from py_attn.gpu.tensor import Tensor
-from py_attn.mods import Row, Traced, gather
+from py_attn.traced import Row, Traced, gather
 from py_attn.tracing import trace_mask_mod, trace_score_mod
 from py_attn.viewer.sources.limit import STEP, Limit, NotFinishedError, compile_with_steps
 
