@@ -36,7 +36,7 @@ def torch_version() -> str:
 def install_torch(python: Path) -> None:
     """Install torch, without CUDA's packages if it starts without them."""
     torch = torch_version()
-    install = [
+    install: list[str | Path] = [
         python,
         "-m",
         "pip",

@@ -9,8 +9,9 @@ import torch
 import transformers as tf
 
 import py_attn as pa
-from py_attn.viewer.engines.engine import Window
+from py_attn.viewer.engines.engine import Style, Window
 from py_attn.viewer.engines.gpu import GPUEngine
+from py_attn.viewer.engines.host import ReferenceEngine
 from py_attn.viewer.sources.captured import captured_source
 from tests_transformers.models import SMALL, build, inputs
 from tests_transformers.test_models import compare, expected, run
@@ -223,6 +224,24 @@ def test_sixteen_thousand_tokens(engine, runner):
     later = torch.arange(length)[None, :] > torch.arange(length - 40, length)[:, None]
     exact = scores.masked_fill(later, -torch.inf).softmax(-1).numpy()
     assert np.abs(found - exact).max() < 1e-5
+
+
+def test_gradients_of_values_in_half_precision(engine, runner):
+    model = build("gpt_oss")
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.v_proj.weight.mul_(1000)  # the squares of outputs are beyond float16
+    with pa.transformers.capture(model, values=True) as captured:
+        run(model, **inputs("gpt_oss"))
+    source = captured_source(captured.main, tokens=None, title="", batch=0)
+    layer = source.layers[0]
+    assert layer.value.dtype == np.float16
+    window = Window([0, 1, 2, 3], slice(0, 24), slice(0, 24))
+    found = runner.run(engine.weights(layer, source.masking, window, Style("gradient")))
+    exact = runner.run(ReferenceEngine().weights(layer, source.masking, window, Style("gradient")))
+    assert np.isfinite(exact).all()
+    assert np.abs(found - exact).max() < 4e-3 * np.abs(exact).max()
+    layer.kept.clear()
 
 
 def test_a_view_of_what_was_captured():

@@ -157,7 +157,9 @@ class GPUEngine(Engine):
             out = pa.attention(
                 uploaded.query, uploaded.key, uploaded.value, sinks=uploaded.sinks, **uploaded.keywords
             )
-            uploaded.gradient = self.device.tensor(objective_gradient(await out.numpy()))
+            # A sum of squares may be more than float16 holds.
+            found = (await out.numpy()).astype(np.float32)
+            uploaded.gradient = self.device.tensor(objective_gradient(found))
         return uploaded.gradient
 
     async def mean(self, layer: Layer, masking: Masking, window: Window, style: Style | None = None) -> Array:
