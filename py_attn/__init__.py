@@ -97,6 +97,7 @@ __all__ = [
     "square",
     "tan",
     "tanh",
+    "transformers",
     "turboquant",
     "varlen_attention",
     "varlen_attention_backward",
@@ -106,8 +107,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Imported when it is first used: a page starts without it.
-    if name == "findings":
+    if name in ("findings", "transformers"):
         from importlib import import_module
 
-        return import_module("py_attn.findings")
+        return import_module(f"py_attn.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

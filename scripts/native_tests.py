@@ -46,8 +46,14 @@ def find_adapter(variables: dict[str, str]) -> str:
     return found.stdout.strip() if found.returncode == 0 else ""
 
 
-def main() -> None:
-    """Find an adapter, and run the tests on it."""
+def with_adapter() -> dict[str, str]:
+    """The environment variables of the tests, once there is an adapter to run them on.
+
+    Raises
+    ------
+    Failure
+        Where there is none, and no driver can be installed.
+    """
     variables = environment()
     adapter = find_adapter(variables)
     if not adapter and sys.platform == "linux" and can_apt_install():
@@ -59,6 +65,12 @@ def main() -> None:
             f"{DRIVERS}), and no Chromium with SwiftShader was found."
         )
     say(f"tests on {adapter}")
+    return variables
+
+
+def main() -> None:
+    """Find an adapter, and run the tests on it."""
+    variables = with_adapter()
     options = sys.argv[1:]
     if not any(option.startswith("e2e") for option in options):
         options = ["e2e", *options]

@@ -13,6 +13,8 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from scripts.common import (
     ROOT,
@@ -32,24 +34,34 @@ from scripts.fetch import fetch_all
 REQUIREMENTS = ROOT / "requirements-dev.lock"
 
 
-def make_python_environment() -> None:
-    """Make `.venv` and install the locked packages, unless both are current."""
+def make_python_environment(
+    folder: Path = VENV, requirements: Path = REQUIREMENTS, finish: Callable[[Path], None] | None = None
+) -> Path:
+    """Make an environment and install the locked packages, unless both are current; returns its Python.
+
+    ``finish`` is called with that Python after the packages were installed.
+    """
+    inner = VENV_PYTHON.relative_to(VENV)
     python = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
-    stamp = Stamp(VENV / "py-attn.stamp", f"{python} {sha256_file(REQUIREMENTS)}")
-    if stamp.is_current() and _runs(VENV_PYTHON):
-        return
-    say(f"making .venv with {python}")
+    stamp = Stamp(folder / "py-attn.stamp", f"{python} {sha256_file(requirements)}")
+    own, name = folder / inner, folder.relative_to(ROOT)
+    if stamp.is_current() and _runs(own):
+        return own
+    say(f"making {name} with {python}")
     _need_venv_module()
-    call([sys.executable, "-m", "venv", "--clear", VENV], "the Python environment .venv could not be made")
-    say("installing the locked Python packages into .venv")
+    call([sys.executable, "-m", "venv", "--clear", folder], f"the environment {name} could not be made")
+    say(f"installing the locked Python packages into {name}")
     call(
         [
-            *(VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"),
-            *("--require-hashes", "--only-binary", ":all:", "--no-deps", "--requirement", REQUIREMENTS),
+            *(own, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"),
+            *("--require-hashes", "--only-binary", ":all:", "--no-deps", "--requirement", requirements),
         ],
         "the Python packages could not be installed; is the package index reachable?",
     )
+    if finish is not None:
+        finish(own)
     stamp.write()
+    return own
 
 
 def _runs(python: object) -> bool:

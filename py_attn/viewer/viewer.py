@@ -245,7 +245,7 @@ class Viewer:
 
         base, _ = self.base_layer(layer)
         together, engine = over_layer(base, layer, over), OverEngine(self.base_engine)
-        if source is base:
+        if source.base is None:
             return engine, together, 0
         from py_attn.viewer.engines.derived import DerivedEngine
         from py_attn.viewer.sources.derived import DerivedLayer
@@ -262,4 +262,6 @@ class Viewer:
 def _layer_of(source: Source, layer: int) -> tuple[Source, Layer]:
     if not 0 <= layer < len(source.layers):
         raise ValueError(f"layer: expected 0 to {len(source.layers) - 1}, got {layer}")
-    return source, source.layers[layer]
+    chosen = source.layers[layer]
+    masking = chosen.masked(source.masking)
+    return (source if masking is source.masking else replace(source, masking=masking)), chosen

@@ -12,7 +12,10 @@ import traitlets
 
 from py_attn.remote import session
 from py_attn.remote.session import Acquire
+from py_attn.transformers.capturing import Captured
+from py_attn.transformers.recording import Stack
 from py_attn.viewer.sources.arrays import query_source, weights_source
+from py_attn.viewer.sources.captured import captured_source
 from py_attn.viewer.sources.source import Layer, Source
 from py_attn.viewer.sources.written import written_source
 from py_attn.viewer.writing import token_texts
@@ -28,6 +31,7 @@ class AttentionView(ViewTraits):
     Parameters
     ----------
     query, key, value : array_like, optional
+        What :func:`py_attn.transformers.capture` kept of a model, or one of its stacks, alone; or
         [S, D] up to [layers, B, H, S, D]: numpy, or anything with DLPack or ``__array__``. Keys and values
         may have fewer heads (a divisor); values may be left out, as maps do not depend on them.
     weights : array_like or sequence of array_like, optional
@@ -100,6 +104,13 @@ class AttentionView(ViewTraits):
                     f"{extra[0]}: expected no other inputs together with weights, which are shown as they are"
                 )
             source = weights_source(weights, tokens=tokens, title=title, batch=batch)
+        elif isinstance(query, Captured | Stack):
+            others = {"key": key, "value": value, "causal": causal or None, "window": window, "mask": mask}
+            others |= {"softcap": softcap, "scale": scale}
+            if extra := [name for name, given in others.items() if given is not None]:
+                raise ValueError(f"{extra[0]}: expected nothing, as what was captured brings its own")
+            stack, model = (query.main, query.title) if isinstance(query, Captured) else (query, "")
+            source = captured_source(stack, tokens=tokens, title=title or model, batch=batch)
         else:
             if query is None or key is None:
                 missing = "query" if query is None else "key"

@@ -29,6 +29,7 @@ class Uploaded:
     lse: Tensor
     keywords: dict[str, Any]
     masking: Masking
+    sinks: Array | None = None
     gradient: Tensor | None = None
 
 
@@ -60,6 +61,7 @@ class GPUEngine(Engine):
         Kept with the layer: the tensors; and the LSE and keywords twice, without a visitor's score_mod and
         mask_mod and with those that were used last.
         """
+        masking = layer.masked(masking)
         slot = (self, "edited" if masking.mods else "own")
         kept: Uploaded | None = layer.kept.get(slot)
         if kept is None or (masking.mods and kept.masking is not masking):
@@ -69,12 +71,13 @@ class GPUEngine(Engine):
             keywords: dict[str, Any] = {
                 name: self.device.tensor(given) if isinstance(given, np.ndarray) else given
                 for name, given in masking.keywords().items()
+                if name != "sinks"  # for weights they are in the LSE
             }
             if isinstance(layer.lse, Tensor) and not masking.mods:
                 lse = layer.lse
             else:
-                _, lse = pa.attention(query, key, value, return_lse=True, **keywords)
-            kept = layer.kept[slot] = Uploaded(query, key, value, lse, keywords, masking)
+                _, lse = pa.attention(query, key, value, return_lse=True, sinks=masking.sinks, **keywords)
+            kept = layer.kept[slot] = Uploaded(query, key, value, lse, keywords, masking, masking.sinks)
         return kept
 
     def _tensor(self, x: Any) -> Tensor:
@@ -109,6 +112,7 @@ class GPUEngine(Engine):
 
     def _needed(self, layer: Layer, masking: Masking, window: Window) -> tuple[Uploaded, Window]:
         """What a window is read from, and its place there: the layer, or a row of it alone."""
+        masking = layer.masked(masking)
         if self._is_only_row(layer, masking, window):
             return self._row(layer, masking, window)
         return self.upload(layer, masking), window
@@ -142,22 +146,27 @@ class GPUEngine(Engine):
             bias = masking.bias if masking.bias.shape[-2] == 1 else masking.bias[..., row : row + 1, :]
             keywords["mask"] = self.device.tensor(np.ascontiguousarray(bias))
         query = layer.query[:, :, row : row + 1]
-        _, lse = pa.attention(query, layer.key, layer.value, return_lse=True, **keywords)
-        uploaded = Uploaded(query, layer.key, layer.value, lse, keywords, masking)
+        sinks = masking.sinks
+        _, lse = pa.attention(query, layer.key, layer.value, return_lse=True, sinks=sinks, **keywords)
+        uploaded = Uploaded(query, layer.key, layer.value, lse, keywords, masking, sinks)
         return uploaded, window._replace(rows=slice(0, 1))
 
     async def _gradient(self, uploaded: Uploaded) -> Tensor:
         """:func:`objective_gradient` of a layer's output; computed the first time."""
         if uploaded.gradient is None:
-            out = pa.attention(uploaded.query, uploaded.key, uploaded.value, **uploaded.keywords)
-            uploaded.gradient = self.device.tensor(objective_gradient(await out.numpy()))
+            out = pa.attention(
+                uploaded.query, uploaded.key, uploaded.value, sinks=uploaded.sinks, **uploaded.keywords
+            )
+            # A sum of squares may be more than float16 holds.
+            found = (await out.numpy()).astype(np.float32)
+            uploaded.gradient = self.device.tensor(objective_gradient(found))
         return uploaded.gradient
 
     async def mean(self, layer: Layer, masking: Masking, window: Window, style: Style | None = None) -> Array:
         """The mean over the window's heads: float32 [rows, columns]; it is taken on the device."""
         from py_attn.kernels.nn.linear import linear  # not needed when a page starts
 
-        style = style or Style()
+        style, masking = style or Style(), layer.masked(masking)
         if style.show != "weights":
             return await super().mean(layer, masking, window, style)
         if self._is_only_row(layer, masking, window):

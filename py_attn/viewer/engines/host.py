@@ -50,6 +50,7 @@ class ReferenceEngine(_HostEngine):
     def _whole(self, layer: Layer, masking: Masking, window: Window, style: Style) -> Array:
         group = layer.query.shape[1] // layer.key.shape[1]
         rows = np.arange(layer.query.shape[2])[window.rows]
+        masking = layer.masked(masking)
         found: list[npt.NDArray[Any]] = []
         for head in window.heads:
             kv = slice(head // group, head // group + 1)

@@ -34,7 +34,8 @@ async def explain(viewer: Viewer, layer: int, head: int, query: int, key: int) -
 
         ``kvHead``: whose key it is, of grouped heads; ``dot``: the sum of products; ``scale``; ``scaled``;
         ``softcap``; ``capped``; ``modded``: the score after the visitor's score_mod; ``bias``: what the masks
-        add (-inf hides the key). Those that do not apply are None.
+        add (-inf hides the key). Those that do not apply are None. A head's attention sink counts in
+        ``rowMax`` and ``rowSum``.
 
         ``hiddenBy``: which rules hide the key, in words; ``score``; ``rowMax``; ``exp``: exp(score - rowMax);
         ``rowSum``; ``visible``: how many keys the query sees; ``weight``: in float64; ``computed``: what the
@@ -62,8 +63,10 @@ async def explain(viewer: Viewer, layer: int, head: int, query: int, key: int) -
     kv_head = head // (source.heads // source.kv_heads)
     q, keys = await _read(chosen, head, kv_head, query)
     steps = row_scores(q, keys, source.masking, head, query)
-    exps = np.exp(steps.scores - steps.row_max) if np.isfinite(steps.row_max) else np.zeros_like(steps.scores)
-    row_sum = float(exps.sum())
+    sink = -np.inf if source.masking.sinks is None else float(source.masking.sinks[head])
+    row_max = max(steps.row_max, sink)
+    exps = np.exp(steps.scores - row_max) if np.isfinite(row_max) else np.zeros_like(steps.scores)
+    row_sum = float(exps.sum()) + (float(np.exp(sink - row_max)) if np.isfinite(sink) else 0.0)
     cell = Window([head], slice(query, query + 1), slice(key, key + 1))
     computed = await viewer.engine.weights(chosen, source.masking, cell)
     products = q * keys[key]
@@ -81,7 +84,7 @@ async def explain(viewer: Viewer, layer: int, head: int, query: int, key: int) -
         "modded": None if steps.modded is None else float(steps.modded[key]),
         "hiddenBy": hidden_by(source.masking, head, query, key, steps),
         "score": float(steps.scores[key]),
-        "rowMax": float(steps.row_max),
+        "rowMax": row_max,
         "exp": float(exps[key]),
         "rowSum": row_sum,
         "visible": int(np.isfinite(steps.scores).sum()),

@@ -59,7 +59,7 @@ def _convert(value: Any) -> Array:
     return np.asarray(value)
 
 
-def _check_finite(name: str, array: Array) -> None:
+def check_finite(name: str, array: Array) -> None:
     # A sum is finite only if all its terms are, and a float64 sum of float32 numbers cannot overflow.
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(array.sum(dtype=np.float64)):
@@ -81,12 +81,12 @@ def _five_axes(name: str, array: Array) -> Array:
     return result
 
 
-def _check_length(name: str, length: int) -> None:
+def check_length(name: str, length: int) -> None:
     if not 1 <= length <= MAX_LENGTH:
         raise ValueError(f"{name}: expected 1 to {MAX_LENGTH:,} tokens, got {length:,}")
 
 
-def _check_heads(name: str, heads: int) -> None:
+def check_heads(name: str, heads: int) -> None:
     if heads > MAX_HEADS:
         raise ValueError(f"{name}: expected at most {MAX_HEADS} heads, got {heads:,}")
 
@@ -106,19 +106,19 @@ def token_list(tokens: Sequence[str] | None, length: int) -> list[str]:
             f"tokens: expected a list of {length:,} strings, got one; text.split() makes a list of its words"
         )
     texts = [str(token) for token in tokens]
-    _check_length("tokens", len(texts))
+    check_length("tokens", len(texts))
     if len(texts) != length:
         raise ValueError(f"tokens: expected {length:,}, one per position, got {len(texts):,}")
     return texts
 
 
-def _batch(batch: int, size: int) -> int:
+def batch_index(batch: int, size: int) -> int:
     if not isinstance(batch, int | np.integer) or not 0 <= batch < size:
         raise ValueError(f"batch: expected 0 to {size - 1}, got {batch!r}")
     return int(batch)
 
 
-def _batch_note(batch: int, size: int) -> str:
+def batch_note(batch: int, size: int) -> str:
     return f"Element {batch} of a batch of {size}." if size > 1 else ""
 
 
@@ -149,7 +149,7 @@ def query_source(
     value = key if value is None else _five_axes("value", to_numpy("value", value))
     _check_shapes(query, key, value)
     layers, size, heads, length, dim = query.shape
-    batch = _batch(batch, size)
+    batch = batch_index(batch, size)
     texts = token_list(tokens, length)
     # The kernels' scale is 1/sqrt(D); a different one is multiplied into the queries.
     factor = None if scale is None else np.float32(_positive("scale", scale) * np.sqrt(dim))
@@ -157,7 +157,7 @@ def query_source(
     for index in range(layers):
         parts = [np.ascontiguousarray(x[index, batch : batch + 1], np.float32) for x in (query, key, value)]
         for name, part in zip(("query", "key", "value"), parts, strict=True):
-            _check_finite(name, part)
+            check_finite(name, part)
         made.append(Layer(parts[0] if factor is None else parts[0] * factor, parts[1], parts[2]))
     masking = Masking(
         causal=_causal(causal),
@@ -167,17 +167,17 @@ def query_source(
     )
     if not title:
         title = f"{heads} heads, {length:,} × {length:,}, head dim {dim}"
-    return Source("tensors", title, texts, made, masking, _batch_note(batch, size))
+    return Source("tensors", title, texts, made, masking, batch_note(batch, size))
 
 
 def _check_shapes(query: Array, key: Array, value: Array) -> None:
     layers, size, heads, length, dim = query.shape
-    _check_length("query", length)
+    check_length("query", length)
     if min(query.shape) < 1 or layers > MAX_LAYERS:
         raise ValueError(
             f"query: expected 1 to {MAX_LAYERS} layers and no empty axis, got {list(query.shape)}"
         )
-    _check_heads("query", heads)
+    check_heads("query", heads)
     kv_heads = key.shape[2]
     for name, given in (("key", key), ("value", value)):
         expected = (layers, size, kv_heads, length, dim if name == "key" else given.shape[4])
@@ -252,18 +252,18 @@ def weights_source(given: Any, *, tokens: Sequence[str] | None, title: str, batc
     """
     arrays = _weight_layers(given)
     size, heads, length, _ = arrays[0].shape
-    _check_length("weights", length)
+    check_length("weights", length)
     if not heads or not 1 <= len(arrays) <= MAX_LAYERS:
         raise ValueError(
             f"weights: expected 1 to {MAX_LAYERS} layers and a head, got {len(arrays)} × {heads}"
         )
-    _check_heads("weights", heads)
-    batch = _batch(batch, size)
+    check_heads("weights", heads)
+    batch = batch_index(batch, size)
     texts = token_list(tokens, length)
     chosen = [array[batch] for array in arrays]
     for array in chosen:
-        _check_finite("weights", array)
-    note = " ".join(filter(None, [_batch_note(batch, size), _sums_note(chosen)]))
+        check_finite("weights", array)
+    note = " ".join(filter(None, [batch_note(batch, size), _sums_note(chosen)]))
     title = title or f"given weights, {heads} heads, {length:,} × {length:,}"
     return GivenSource("weights", title, texts, [GivenLayer(array) for array in chosen], note=note)
 

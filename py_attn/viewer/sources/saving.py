@@ -9,7 +9,7 @@ import numpy as np
 
 from py_attn.viewer.engines.engine import Engine, Window
 from py_attn.viewer.sources.given import GivenSource
-from py_attn.viewer.sources.source import Array, Source
+from py_attn.viewer.sources.source import Array, Masking, Source
 
 #: The largest file that is made: beside it, Python holds the arrays and a copy of them.
 MAX_SAVED_BYTES = 1 << 28
@@ -77,13 +77,24 @@ async def _weights(source: Source, engine: Engine) -> Array:
     )
 
 
+def _common(source: Source) -> Masking:
+    """The masking of all layers; a file holds no more than one, and no attention sinks."""
+    masking = source.masking
+    if masking.by_layer:
+        raise ValueError(
+            "holds: the layers differ in window, mask or attention sinks, and a file holds one for all; save "
+            "attentions instead"
+        )
+    return masking
+
+
 async def _queries(source: Source) -> dict[str, Array]:
     layers = [await layer.host() for layer in source.layers]
     names = ("query", "key", "value")
     arrays = {
         name: np.stack([np.asarray(layer[i], np.float32) for layer in layers]) for i, name in enumerate(names)
     }
-    masking = source.masking
+    masking = _common(source)
     options: dict[str, Any] = {"causal": masking.causal, "softcap": masking.softcap, "mask": masking.bias}
     if masking.window is not None:
         # numpy has no None: as many keys as there are leave a side unbounded.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ class Masking:
         Boolean or float32, broadcastable to [1, H, S, S].
     mods : Mods, optional
         A visitor's score_mod and mask_mod.
+    sinks : array, optional
+        A logit for each head that takes part in the softmax without a key, float32 [H].
+    by_layer : bool
+        Whether layers differ in all this but ``mods``; then :attr:`Layer.masking` holds what applies to one.
     """
 
     causal: bool = False
@@ -39,6 +43,8 @@ class Masking:
     valid: int | None = None
     bias: Array | None = None
     mods: Mods | None = None
+    sinks: Array | None = None
+    by_layer: bool = False
 
     def keywords(self) -> dict[str, Any]:
         """The arguments as :func:`py_attn.attention` takes them."""
@@ -48,6 +54,7 @@ class Masking:
             "softcap": self.softcap,
             "mask": self.bias,
             "kv_lengths": None if self.valid is None else np.array([self.valid], np.int32),
+            "sinks": self.sinks,
         }
         mods = self.mods.functions if self.mods else {}
         return mods | {
@@ -61,6 +68,7 @@ class Masking:
         return mods | {
             "mask": bias if bias is None or bias.shape[1] == 1 else bias[:, head : head + 1],
             "softcap": self.softcap,
+            "sinks": None if self.sinks is None else self.sinks[head : head + 1],
         }
 
     def rows(self, rows: npt.NDArray[np.intp], keys: int) -> Array | None:
@@ -103,6 +111,19 @@ class Layer:
     lse: Any = None
     #: What an engine keeps with the layer; the keys are the engine, or begin with it.
     kept: dict[object, Any] = field(default_factory=dict, repr=False)
+    #: What applies to this layer, where the layers of a source differ.
+    masking: Masking | None = None
+
+    def masked(self, masking: Masking) -> Masking:
+        """What applies to this layer of a source with ``masking``; the same object for the same argument."""
+        if not masking.by_layer or self.masking is None:
+            return masking
+        if masking.mods is None:
+            return self.masking
+        known: Masking | None = self.kept.get("masked")
+        if known is None or known.mods is not masking.mods:
+            known = self.kept["masked"] = replace(self.masking, mods=masking.mods)
+        return known
 
     async def host(self) -> tuple[Array, Array, Array]:
         """Query, key and value as numpy arrays."""
