@@ -8,8 +8,9 @@ given as protobuf bytes or as an object of the ``onnx`` package, which need not 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,22 @@ from py_attn.traced import Traced
 
 Table = Callable[[npt.NDArray[Any]], Any]
 
+#: The most operators of a graph, steps to compute one element, and numbers of a constant that the graph
+#: computes: far more than a mod has, and few enough for a graph from outside.
+MAX_OPERATORS = 1000
+MAX_STEPS = 10_000
+MAX_COMPUTED = 1 << 20
+
 # onnx.TensorProto's numbers of the types that a Cast may go to.
 _FLOAT, _INT, _BOOL = (1, 10, 11, 16), (6, 7), 9
+
+
+# What operators raise for wrong counts of inputs, attributes of another type, a step of 0, and the like.
+_FAULTS = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RuntimeError)
+
+
+class _StepError(ValueError):
+    """An operator failed on an element; the message begins with its name."""
 
 
 @dataclass(slots=True)
@@ -53,10 +68,12 @@ def graph_function(
     Raises
     ------
     TypeError, ValueError
-        When it is not a graph with one input and one output, or has an operator that is not elementwise or
-        not supported.
+        When it is not a graph with one input and one output, has an operator that is not elementwise or
+        not supported, or takes too many steps.
     """
     read = graph if isinstance(graph, Graph) else read_graph(name, graph)
+    if len(read.nodes) > MAX_OPERATORS:
+        raise ValueError(f"{name}: expected at most {MAX_OPERATORS:,} operators, got {len(read.nodes):,}")
     tables: dict[int, Any] = {}
 
     def looked_up(array: npt.NDArray[Any]) -> Any:
@@ -73,30 +90,58 @@ def graph_function(
 
         values = {key: _constant_array(array, looked_up) for key, array in read.constants.items()}
         values[read.inputs[0]] = Array(shape, score_at)
+        steps = itertools.count(1)
         for node in read.nodes:
-            if node.op not in _OPERATORS:
-                known = ", ".join(sorted(_OPERATORS))
-                raise ValueError(f"{name}: the operator {node.op} cannot be traced; supported are {known}")
+            if node.op not in OPERATORS:
+                known = ", ".join(sorted(OPERATORS))
+                raise ValueError(
+                    f"{name}: the operator {node.op[:80]} cannot be traced; supported are {known}"
+                )
             missing = [i for i in node.inputs if i and i not in values]
             if missing:
-                raise ValueError(f"{name}: {node.op} takes {missing[0]!r}, which the graph does not define")
+                raise ValueError(
+                    f"{name}: {node.op} takes {missing[0][:80]!r}, which the graph does not define"
+                )
             inputs = [values[i] for i in node.inputs if i]
             try:
-                values[node.outputs[0]] = _OPERATORS[node.op](node, inputs, looked_up)
-            except (ValueError, IndexError, KeyError) as error:
+                values[node.outputs[0]] = _once(node.op, OPERATORS[node.op](node, inputs, looked_up), steps)
+            except _FAULTS as error:
                 raise ValueError(f"{name}: {node.op}: {error}") from None
         if read.outputs[0] not in values:
-            raise ValueError(f"{name}: the graph does not define its output {read.outputs[0]!r}")
+            raise ValueError(f"{name}: the graph does not define its output {read.outputs[0][:80]!r}")
         result = values[read.outputs[0]]
         wide = (1,) * (4 - len(result.shape)) + result.shape
         if len(wide) > 4 or any(n not in (1, m) for n, m in zip(wide, shape, strict=True)):
             raise ValueError(f"{name}: expected an output of shape {list(shape)}, got {list(result.shape)}")
         try:
             return _element(result, position)
-        except ValueError as error:
+        except RecursionError:
+            raise ValueError(f"{name}: the graph's operators are nested too deeply") from None
+        except _FAULTS as error:
             raise ValueError(f"{name}: {error}") from None
 
     return function
+
+
+def _once(op: str, array: Array, steps: Iterator[int]) -> Array:
+    """The array, of which an element is computed once, however many operators read it."""
+    found: dict[tuple[int, ...], tuple[Any, Any]] = {}
+
+    def at(index: Sequence[Any]) -> Any:
+        key = tuple(map(id, index))
+        if key not in found:
+            if next(steps) > MAX_STEPS:
+                raise ValueError(f"the graph takes more than {MAX_STEPS:,} steps for one element")
+            # The indices are kept alive, so that their ids stay theirs.
+            try:
+                found[key] = (index, array.at(index))
+            except (_StepError, RecursionError):
+                raise
+            except _FAULTS as error:
+                raise _StepError(f"{op}: {str(error).removeprefix('score_mod: ')}") from None
+        return found[key][1]
+
+    return Array(array.shape, at, array.known)
 
 
 def _element(array: Array, index: Sequence[Any]) -> Any:
@@ -185,6 +230,11 @@ def _extreme(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return reduce
 
 
+def _check_computed(size: int) -> None:
+    if size > MAX_COMPUTED:
+        raise ValueError(f"expected constants of at most {MAX_COMPUTED:,} numbers, got {size:,}")
+
+
 def _known(array: Array, what: str) -> npt.NDArray[Any]:
     if array.known is None:
         raise ValueError(f"expected {what} to be constant")
@@ -199,8 +249,11 @@ def _shape(node: Node, inputs: list[Array], table: Table) -> Array:
 def _gather(node: Node, inputs: list[Array], table: Table) -> Array:
     """Elements along an axis, picked by the other input; computed at once where both are constant."""
     data, indices = inputs
-    axis = node.attributes.get("axis", 0) % max(1, len(data.shape))
+    if not data.shape:
+        raise ValueError("expected a tensor with axes, got one number")
+    axis = node.attributes.get("axis", 0) % len(data.shape)
     if data.known is not None and indices.known is not None:
+        _check_computed(math.prod(indices.shape) * math.prod(data.shape) // max(1, data.shape[axis]))
         return _constant_array(np.take(data.known, indices.known.astype(np.int64), axis), table)
     count = data.shape[axis]
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
@@ -216,6 +269,8 @@ def _gather(node: Node, inputs: list[Array], table: Table) -> Array:
 
 def _range(_: Node, inputs: list[Array], table: Table) -> Array:
     start, limit, delta = (_known(x, "a range").item() for x in inputs)
+    if not delta:
+        raise ValueError("expected a step other than 0")
     count = max(0, math.ceil((limit - start) / delta))
     return Array((count,), lambda index: start + index[0] * delta)
 
@@ -267,13 +322,17 @@ def _unsqueeze(node: Node, inputs: list[Array], table: Table) -> Array:
     axes = _axes(node, inputs) or []
     rank = len(inputs[0].shape) + len(axes)
     new = {axis % rank for axis in axes}
+    if len(new) < len(axes):
+        raise ValueError(f"expected axes that differ, got {axes[:9]}")
     old = iter(inputs[0].shape)
     return _relaid(inputs[0], tuple(1 if axis in new else next(old) for axis in range(rank)))
 
 
 def _squeeze(node: Node, inputs: list[Array], table: Table) -> Array:
     shape, axes = inputs[0].shape, _axes(node, inputs)
-    gone = {a % len(shape) for a in axes} if axes else {a for a, n in enumerate(shape) if n == 1}
+    gone = {a % max(1, len(shape)) for a in axes} if axes else {a for a, n in enumerate(shape) if n == 1}
+    if any(shape[a : a + 1] != (1,) for a in gone):
+        raise ValueError(f"expected axes of size 1, got {(axes or [])[:9]} of {list(shape)}")
     return _relaid(inputs[0], tuple(n for axis, n in enumerate(shape) if axis not in gone))
 
 
@@ -284,6 +343,7 @@ def _expand(_: Node, inputs: list[Array], table: Table) -> Array:
 
 def _concat(node: Node, inputs: list[Array], table: Table) -> Array:
     parts = [_known(x, "a shape") for x in inputs]
+    _check_computed(sum(part.size for part in parts))
     return _constant_array(np.concatenate(parts, node.attributes.get("axis", 0)), table)
 
 
@@ -323,7 +383,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Where": mods.where,
     "Xor": lambda a, b: a ^ b,
 }
-_OPERATORS: dict[str, Callable[[Node, list[Array], Table], Array]] = {
+OPERATORS: dict[str, Callable[[Node, list[Array], Table], Array]] = {
     **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},
     "Cast": _cast,
     "Clip": _clip,

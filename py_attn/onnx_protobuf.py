@@ -6,6 +6,7 @@ https://github.com/onnx/onnx/blob/main/onnx/onnx.proto what the fields' numbers 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,11 +57,14 @@ def read_graph(name: str, graph: Any) -> Graph:
                 found.nodes.append(_node(value))
             elif number == 5:
                 key, array = _tensor(value)
+                if key in found.constants:
+                    raise ValueError(f"two constants are named {_shorten(key)}")
                 found.constants[key] = array
             elif number in (11, 12):
                 names = found.inputs if number == 11 else found.outputs
                 names.append(_text(value, 1))
-    except (IndexError, struct.error, UnicodeDecodeError, AttributeError, TypeError) as error:
+    # A number where a text is expected, and the like.
+    except (IndexError, struct.error, ValueError, OverflowError, AttributeError, TypeError) as error:
         raise ValueError(f"{name}: not the bytes of a GraphProto ({error})") from None
     if len(found.inputs) != 1 or len(found.outputs) != 1:
         raise ValueError(
@@ -99,6 +103,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
+        if shift == 70:
+            raise IndexError(f"a number of more than 64 bits at byte {at - 10}")
 
 
 def _signed(value: int) -> int:
@@ -167,13 +173,25 @@ def _tensor(data: bytes) -> tuple[str, npt.NDArray[Any]]:
             values += np.frombuffer(value, "<f4" if number == 4 else "<f8").tolist()
         elif number in (5, 7):
             values += _ints(value)
+    what = f"tensor {_shorten(name)}"
     if kind not in _DTYPES:
-        raise TypeError(f"tensor {name!r} has data type {kind}, expected one of {sorted(_DTYPES)}")
+        raise TypeError(f"{what} has data type {_shorten(kind)}, expected one of {sorted(_DTYPES)}")
     dtype = np.dtype(_DTYPES[kind])
-    if raw:
-        array = np.frombuffer(raw, dtype)
-    elif kind == 10:
-        array = np.array(values, np.uint16).view(np.float16)
-    else:
-        array = np.array(values, dtype)
+    try:
+        if raw:
+            array = np.frombuffer(raw, dtype)
+        elif kind == 10:
+            array = np.array(values, np.uint16).view(np.float16)
+        else:
+            array = np.array(values, dtype)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{what}: {error}") from None
+    if min(dims, default=1) < 0 or math.prod(dims) != array.size or len(dims) > 64:
+        raise ValueError(f"{what} has {array.size} numbers for the shape {_shorten(dims)}")
     return name, array.reshape(dims)
+
+
+def _shorten(value: Any, limit: int = 80) -> str:
+    """The value's repr, cut so that a hostile file cannot fill the message."""
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"

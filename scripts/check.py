@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from scripts.build import build
-from scripts.common import CACHE, DIST, ROOT, VENV_PYTHON, Failure, call, run_main, say
+from scripts.common import CACHE, DIST, ROOT, VENV_PYTHON, VITEST, Failure, call, run_main, say
 
 #: Code in the site's own files that would send requests to another host. Links for people are allowed; the
 #: end-to-end tests check the requests that are really sent.
@@ -35,7 +35,7 @@ def tests_of_scripts() -> None:
     """Run the unit tests of the page's JavaScript."""
     say("web/tests, with vitest")
     colors = [] if sys.stdout.isatty() else ["--no-color"]
-    call(["node", ROOT / "node_modules" / "vitest" / "vitest.mjs", "run", *colors], "vitest found problems.")
+    call([*VITEST, *colors], "vitest found problems.")
     say("tests, with pytest")
 
 

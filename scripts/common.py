@@ -17,6 +17,8 @@ CACHE = ROOT / ".cache"
 DIST = ROOT / "dist"
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+#: Runs the unit tests of the page's JavaScript.
+VITEST = ("node", ROOT / "node_modules" / "vitest" / "vitest.mjs", "run")
 
 
 class Failure(Exception):

@@ -1,4 +1,4 @@
-"""Runs the tests with generated examples, in `tests/` and `e2e/`, on fresh examples.
+"""Runs the tests with generated examples, in `tests/`, `e2e/` and `web/tests/`, on fresh examples.
 
 It prints the seed. With that seed as the first argument the run is repeated: ``npm run test:random -- 1234``.
 Further arguments go to pytest: ``npm run test:random -- 1234 tests -k cut`` runs some of the tests.
@@ -6,10 +6,11 @@ Further arguments go to pytest: ``npm run test:random -- 1234 tests -k cut`` run
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 
-from scripts.common import VENV_PYTHON, Failure, call, run_main, say
+from scripts.common import VENV_PYTHON, VITEST, Failure, call, run_main, say
 
 SUITES = ("tests", "e2e")
 
@@ -19,6 +20,7 @@ def main() -> None:
     given, *options = sys.argv[1:] or [str(secrets.randbelow(1 << 32))]
     if not given.isdecimal():
         raise Failure(f"expected a seed (a whole number) first, got {given!r}.")
+    everything = not options
     if not any(option.startswith(SUITES) for option in options):
         options = [*SUITES, *options]
     repeat = f"`npm run test:random -- {given}` repeats this run"
@@ -27,6 +29,12 @@ def main() -> None:
         [VENV_PYTHON, "-m", "pytest", "-m", "hypothesis", f"--hypothesis-seed={given}", *options],
         f"a test failed with seed {given}; {repeat}.",
     )
+    if everything:
+        call(
+            [*VITEST, "hostile"],
+            f"a test failed with seed {given}; {repeat}.",
+            env=os.environ | {"RANDOM_SEED": given},
+        )
     say(f"all passed with seed {given}.")
 
 

@@ -95,7 +95,7 @@ class Tuner:
         text = await self._bridge.load_note(self._name)
         try:
             found = json.loads(text) if text else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             found = {}
         if isinstance(found, dict):
             self._choices |= {str(key): str(choice) for key, choice in found.items()}

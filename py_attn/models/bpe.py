@@ -25,7 +25,7 @@ from typing import Any, SupportsIndex, cast
 import numpy as np
 
 from py_attn.models.character_classes import LETTERS, NUMBERS, WHITE_SPACE
-from py_attn.models.gguf import GGUF
+from py_attn.models.gguf import GGUF, shorten
 
 #: Token types of a GGUF file that are recognised in a text: control and user-defined.
 _SPECIAL_TYPES = (3, 4)
@@ -95,8 +95,9 @@ class BPE:
         }
         for key, value in expected.items():
             # Files may leave out what is false.
-            if (found := file.metadata.get(key, False)) != value:
-                raise ValueError(f"tokenizer: {key} is {found!r}, expected {value!r}")
+            found = file.metadata.get(key, False)
+            if not isinstance(found, str | bool) or found != value:
+                raise ValueError(f"tokenizer: {key} is {shorten(found)}, expected {value!r}")
         tokens = _strings(file, "tokenizer.ggml.tokens")
         merges = _strings(file, "tokenizer.ggml.merges")
         types = file.metadata.get("tokenizer.ggml.token_type")

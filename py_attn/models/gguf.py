@@ -28,6 +28,14 @@ MAX_HEADER_BYTES = 64_000_000
 #: Bytes of the header that are read first. Each further piece doubles what has been read.
 FIRST_PIECE = 1 << 18
 
+#: The most tensors, values, and texts in all arrays, as each takes up to 500 bytes in Python, however
+#: few the file has for it. The largest vocabularies have 260,000 tokens and 580,000 merges.
+MAX_TENSORS = 100_000
+MAX_VALUES = 100_000
+MAX_STRINGS = 1_000_000
+
+#: Longest text of a value, such as a chat template. Python takes up to four bytes a character.
+MAX_STRING_BYTES = 1 << 22
 MAX_KEY_BYTES = 65535
 MAX_NAME_BYTES = 64
 MAX_AXES = 4
@@ -139,15 +147,15 @@ class GGUF:
         for number in range(values):
             key = header.string(f"key {number} of the metadata", MAX_KEY_BYTES)
             if key in self.metadata:
-                raise ValueError(f"gguf: the metadata has the key {_shorten(key)} twice, expected it once")
-            self.metadata[key] = _read_value(header, f"metadata {_shorten(key)}")
+                raise ValueError(f"gguf: the metadata has the key {shorten(key)} twice, expected it once")
+            self.metadata[key] = _read_value(header, f"metadata {shorten(key)}")
         alignment = _alignment(self.metadata)
         infos = [_read_tensor(header, number, alignment) for number in range(tensors)]
         base = -(-header.position // alignment) * alignment
         self.tensors: dict[str, TensorInfo] = {}
         for info in infos:
             if info.name in self.tensors:
-                raise ValueError(f"gguf: two tensors have the name {_shorten(info.name)}, expected one")
+                raise ValueError(f"gguf: two tensors have the name {shorten(info.name)}, expected one")
             self.tensors[info.name] = TensorInfo(
                 info.name, info.shape, info.type, base + info.start, base + info.stop
             )
@@ -160,6 +168,7 @@ class _Header:
     def __init__(self, file: File) -> None:
         self._file = file
         self._data = b""
+        self._strings = 0
         self.position = 0
 
     def take(self, count: int, what: str) -> bytes:
@@ -176,6 +185,8 @@ class _Header:
     def string(self, what: str, limit: int | None = None) -> str:
         """A string of at most `limit` bytes behind its length."""
         length = int.from_bytes(self.take(8, what), "little")
+        if limit is None and length <= self._file.size:
+            limit = MAX_STRING_BYTES
         if limit is not None and length > limit:
             raise ValueError(f"gguf: {what} takes {length} bytes, expected at most {limit}")
         data = self.take(length, what)
@@ -187,6 +198,12 @@ class _Header:
     def strings(self, count: int, what: str) -> list[str]:
         """As many strings. A vocabulary has 100,000 of them, so most take a shorter way than `string`."""
         self.check_room(count, 8, f"strings in {what}")
+        self._strings += count
+        if self._strings > MAX_STRINGS:
+            raise ValueError(
+                f"gguf: {what} has {count} strings, which makes {self._strings} in arrays, expected at most"
+                f" {MAX_STRINGS}"
+            )
         found: list[str] = []
         while len(found) < count:
             data, position = self._data, self.position
@@ -194,7 +211,7 @@ class _Header:
                 for _ in range(count - len(found)):
                     start = position + 8
                     stop = start + _LENGTH.unpack_from(data, position)[0]
-                    if stop > len(data):
+                    if stop > len(data) or stop - start > MAX_STRING_BYTES:
                         break
                     found.append(data[start:stop].decode())
                     position = stop
@@ -244,6 +261,9 @@ def _read_counts(header: _Header) -> tuple[int, int]:
     values = header.integer(8, "the count of metadata values")
     header.check_room(tensors, 8 + 4 + 4 + 8, "tensors")
     header.check_room(values, 8 + 4 + 1, "metadata values")
+    for count, most, what in ((tensors, MAX_TENSORS, "tensors"), (values, MAX_VALUES, "metadata values")):
+        if count > most:
+            raise ValueError(f"gguf: the file claims {count} {what}, expected at most {most}")
     return tensors, values
 
 
@@ -280,7 +300,7 @@ def _alignment(metadata: dict[str, Any]) -> int:
     # bool is an int to isinstance.
     if type(value) is not int or value < 8 or value & (value - 1) or value >= 2**32:
         raise ValueError(
-            f"gguf: general.alignment is {_shorten(value)}, expected a power of two from 8 to 2**31"
+            f"gguf: general.alignment is {shorten(value)}, expected a power of two from 8 to 2**31"
         )
     return value
 
@@ -288,7 +308,7 @@ def _alignment(metadata: dict[str, Any]) -> int:
 def _read_tensor(header: _Header, number: int, alignment: int) -> TensorInfo:
     """One tensor's description. Its positions count from the first tensor's bytes."""
     name = header.string(f"the name of tensor {number}", MAX_NAME_BYTES)
-    what = f"tensor {_shorten(name)}"
+    what = f"tensor {shorten(name)}"
     axes = header.integer(4, what)
     if axes > MAX_AXES:
         raise ValueError(f"gguf: {what} has {axes} axes, expected at most {MAX_AXES}")
@@ -317,18 +337,18 @@ def _check_places(tensors: list[TensorInfo], size: int) -> None:
     for tensor in sorted(tensors, key=lambda tensor: tensor.start):
         if tensor.stop > size:
             raise ValueError(
-                f"gguf: tensor {_shorten(tensor.name)} ends at byte {tensor.stop}, but the file has only"
+                f"gguf: tensor {shorten(tensor.name)} ends at byte {tensor.stop}, but the file has only"
                 f" {size} bytes (truncated file?)"
             )
         if previous and tensor.start < previous.stop:
             raise ValueError(
-                f"gguf: tensor {_shorten(tensor.name)} begins at byte {tensor.start}, within tensor"
-                f" {_shorten(previous.name)}, which ends at byte {previous.stop}"
+                f"gguf: tensor {shorten(tensor.name)} begins at byte {tensor.start}, within tensor"
+                f" {shorten(previous.name)}, which ends at byte {previous.stop}"
             )
         previous = tensor
 
 
-def _shorten(value: Any, limit: int = 80) -> str:
+def shorten(value: Any, limit: int = 80) -> str:
     """The value's repr, cut so that a hostile header cannot fill the message."""
     text = repr(value)
     return text if len(text) <= limit else text[:limit] + "…"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from py_attn.models.gguf import GGUF
+from py_attn.models.gguf import GGUF, shorten
 
 #: Besides the file's own end token, this one ends a text as well.
 END_OF_TEXT = "<|endoftext|>"
@@ -110,8 +110,11 @@ def read_config(file: GGUF) -> Config:
         says what the file has and what is supported.
     """
     architecture = file.metadata.get("general.architecture")
-    if architecture != "llama":
-        raise ValueError(f"weights: the file has the architecture {architecture!r}, supported is 'llama'")
+    # An array, which a file may have instead, is not compared.
+    if not isinstance(architecture, str) or architecture != "llama":
+        raise ValueError(
+            f"weights: the file has the architecture {shorten(architecture)}, supported is 'llama'"
+        )
     config = _config(file)
     _check_tensors(file, config)
     return config
@@ -133,8 +136,8 @@ def _config(file: GGUF) -> Config:
         if (found := _count(file, key, head_dim)) != head_dim:
             raise ValueError(f"weights: llama.{key} is {found}, supported is only head_dim, {head_dim}")
     scaling = file.metadata.get("llama.rope.scaling.type", "none")
-    if scaling != "none":
-        raise ValueError(f"weights: llama.rope.scaling.type is {scaling!r}, supported is only 'none'")
+    if not isinstance(scaling, str) or scaling != "none":
+        raise ValueError(f"weights: llama.rope.scaling.type is {shorten(scaling)}, supported is only 'none'")
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     vocabulary = len(tokens) if isinstance(tokens, list) else 0
     if (found := _count(file, "vocab_size", vocabulary)) != vocabulary:
@@ -158,7 +161,7 @@ def _end_tokens(file: GGUF, vocabulary: int) -> tuple[int, ...]:
     key = "tokenizer.ggml.eos_token_id"
     end = file.metadata.get(key)
     if type(end) is not int or not 0 <= end < vocabulary:
-        raise ValueError(f"weights: {key} is {end!r}, expected an id below {vocabulary}")
+        raise ValueError(f"weights: {key} is {shorten(end)}, expected an id below {vocabulary}")
     tokens = file.metadata["tokenizer.ggml.tokens"]
     others = [tokens.index(END_OF_TEXT)] if END_OF_TEXT in tokens else []
     return tuple(dict.fromkeys([end, *others]))
@@ -196,7 +199,7 @@ def _count(file: GGUF, key: str, default: Any = _REQUIRED) -> int:
     value = file.metadata.get(f"llama.{key}", default)
     # bool is an int to isinstance.
     if type(value) is not int or value < 1:
-        what = "missing" if value is _REQUIRED else repr(value)
+        what = "missing" if value is _REQUIRED else shorten(value)
         raise ValueError(f"weights: llama.{key} is {what}, expected a positive whole number")
     return value
 
@@ -204,6 +207,6 @@ def _count(file: GGUF, key: str, default: Any = _REQUIRED) -> int:
 def _positive(file: GGUF, key: str, default: Any = _REQUIRED) -> float:
     value = file.metadata.get(f"llama.{key}", default)
     if type(value) is not float or not 0 < value < math.inf:
-        what = "missing" if value is _REQUIRED else repr(value)
+        what = "missing" if value is _REQUIRED else shorten(value)
         raise ValueError(f"weights: llama.{key} is {what}, expected a positive finite number")
     return value

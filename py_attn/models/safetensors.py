@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -25,6 +26,12 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 #: Largest header the reference implementation accepts; it keeps a hostile length from costing memory.
 MAX_HEADER_BYTES = 100_000_000
+
+#: Most values in a header, which take up to a hundred bytes each while it is parsed: of 100,000 tensors.
+MAX_HEADER_VALUES = 1_000_000
+
+#: How deeply a header may be nested; a tensor's sizes are on the third level.
+MAX_HEADER_DEPTH = 32
 
 #: numpy's own limit on the number of axes.
 MAX_AXES = 64
@@ -143,10 +150,12 @@ def _read_header(data: memoryview) -> tuple[dict[str, Any], int]:
             f"safetensors: the header claims {length} bytes, but only {len(data) - 8} follow its length"
             " (truncated file?)"
         )
+    text = bytes(data[8 : 8 + length])
+    _check_extent(text)
     try:
-        header = json.loads(str(data[8 : 8 + length], "utf-8"), object_pairs_hook=_unique_pairs)
-    except _DuplicateKeyError as error:
-        raise ValueError(f"safetensors: the header names {error.key!r} twice") from None
+        header = json.loads(str(text, "utf-8"), object_pairs_hook=unique_pairs)
+    except DuplicateKeyError as error:
+        raise ValueError(f"safetensors: the header names {_shorten(error.key)} twice") from None
     except (ValueError, RecursionError) as error:  # also bad UTF-8 and integers of thousands of digits
         raise ValueError(f"safetensors: the header is not valid JSON: {error}") from None
     if not isinstance(header, dict):
@@ -154,18 +163,48 @@ def _read_header(data: memoryview) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-class _DuplicateKeyError(Exception):
+def _check_extent(text: bytes) -> None:
+    """Refuse a header that would cost much memory to parse, or the whole stack."""
+    values = sum(text.count(mark) for mark in (b",", b"[", b"{"))
+    if values > MAX_HEADER_VALUES:
+        raise ValueError(
+            f"safetensors: the header has {values:,} values, expected at most {MAX_HEADER_VALUES:,}"
+        )
+    if (depth := json_depth(text)) > MAX_HEADER_DEPTH:
+        raise ValueError(
+            f"safetensors: the header is not valid JSON: nested {depth:,} levels deep, expected at most"
+            f" {MAX_HEADER_DEPTH}"
+        )
+
+
+# A text that does not end goes on to the end of the file; each character is looked at once.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+def json_depth(text: bytes) -> int:
+    """How deeply the lists and objects of a JSON text are nested.
+
+    A parser that meets a million brackets would use up the browser's stack, and Python would end with it.
+    """
+    marks = np.frombuffer(_STRINGS.sub(b"", text), np.uint8) | np.uint8(0x20)  # [ and {, ] and } become one
+    deeper = (marks == ord("{")).astype(np.int8) - (marks == ord("}"))
+    return int(np.cumsum(deeper[deeper != 0], dtype=np.int64).max(initial=0))
+
+
+class DuplicateKeyError(Exception):
+    """An object of a JSON text has a key twice."""
+
     def __init__(self, key: str) -> None:
         super().__init__(key)
         self.key = key
 
 
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """JSON object hook: json keeps the last of two equal keys, which would hide a tensor."""
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise _DuplicateKeyError(key)
+            raise DuplicateKeyError(key)
         result[key] = value
     return result
 
@@ -180,7 +219,7 @@ def _read_metadata(value: Any) -> dict[str, str]:
 
 def _read_entry(name: str, fields: Any, base: int) -> Entry:
     """One tensor's description, checked as far as it can be without looking at the others."""
-    what = f"safetensors: tensor {name!r}"
+    what = f"safetensors: tensor {_shorten(name)}"
     if not isinstance(fields, dict):
         raise ValueError(f"{what} must be described by an object, got {_shorten(fields)}")
     if fields.keys() != {"dtype", "shape", "data_offsets"}:
@@ -193,7 +232,7 @@ def _read_entry(name: str, fields: Any, base: int) -> Entry:
     if not _is_count_list(shape):
         raise ValueError(f"{what} has shape {_shorten(shape)}, expected a list of non-negative integers")
     if len(shape) > MAX_AXES:
-        raise ValueError(f"{what} has {len(shape)} axes, expected at most {MAX_AXES}")
+        raise ValueError(f"{what} has {len(shape):,} axes, expected at most {MAX_AXES}")
     itemsize = DTYPES[dtype].itemsize
     # A zero among the sizes makes the byte count 0 whatever the others claim, and numpy refuses it late.
     if math.prod(size for size in shape if size) * itemsize >= 2**63:
@@ -219,14 +258,14 @@ def _check_coverage(entries: list[Entry], base: int, size: int) -> None:
         if entry.start != position:
             relation = "overlaps" if entry.start < position else "leaves a hole after"
             raise ValueError(
-                f"safetensors: tensor {entry.name!r} {relation} {previous}: it begins at data offset"
+                f"safetensors: tensor {_shorten(entry.name)} {relation} {previous}: it begins at data offset"
                 f" {entry.start - base}, expected {position - base}"
             )
-        position, previous = entry.stop, f"tensor {entry.name!r}"
+        position, previous = entry.stop, f"tensor {_shorten(entry.name)}"
         if position > size:
             raise ValueError(
-                f"safetensors: tensor {entry.name!r} ends at data offset {position - base}, but the file has"
-                f" only {size - base} bytes of data (truncated file?)"
+                f"safetensors: tensor {_shorten(entry.name)} ends at data offset {position - base}, but the"
+                f" file has only {size - base} bytes of data (truncated file?)"
             )
     if position != size:
         raise ValueError(

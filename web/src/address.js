@@ -26,6 +26,8 @@ export const MAX_TEXT = 4000;
 const MAX_PACKED = 16_000;
 const MAX_PINS = 32;
 const MAX_INDEX = 1_000_000;
+/** Many times as many as there are fields: more parts of a fragment are not read. */
+const MAX_PARTS = 200;
 const SYNTHETIC = /** @type {(keyof SyntheticShape)[]} */ (['length', 'heads', 'kv_heads', 'head_dim', 'mask', 'window', 'softcap', 'seed']);
 const OVER = /** @type {const} */ (['head', 'layer', 'all', 'rollout']);
 const AS = /** @type {const} */ (['map', 'sentence', 'lines']);
@@ -289,7 +291,8 @@ export function decode(fragment, start) {
   /** @type {string[]} */
   const problems = [];
   if (SECTION.test(fragment)) return { address, problems };
-  const parts = fragment.replace(/^#/u, '').split('&').filter(Boolean);
+  const parts = fragment.replace(/^#/u, '').split('&', MAX_PARTS + 1).filter(Boolean);
+  if (parts.length > MAX_PARTS) problems.push(parts.splice(MAX_PARTS)[0].slice(0, 24));
   for (const part of parts) {
     const at = part.indexOf('=');
     const name = at < 0 ? part : part.slice(0, at);

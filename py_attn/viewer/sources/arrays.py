@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from py_attn.gpu.tensor import Tensor
+from py_attn.viewer.sources.formats import shorten
 from py_attn.viewer.sources.given import GivenLayer, GivenSource
 from py_attn.viewer.sources.source import Array, Layer, Masking, Source
 
@@ -195,16 +196,18 @@ def _positive(name: str, given: Any) -> float:
     try:
         number = float(given)
     except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a number, got {given!r}") from None
+        raise TypeError(f"{name}: expected a number, got {shorten(repr(given))}") from None
+    except OverflowError:
+        number = np.inf
     if not 0 < number < np.inf:
-        raise ValueError(f"{name}: expected a positive number, got {given!r}")
+        raise ValueError(f"{name}: expected a positive number, got {shorten(repr(given))}")
     return number
 
 
 def _causal(given: Any) -> bool:
     if isinstance(given, bool | np.bool_):
         return bool(given)
-    raise TypeError(f"causal: expected True or False, got {given!r}")
+    raise TypeError(f"causal: expected True or False, got {shorten(repr(given))}")
 
 
 def _window(given: Any) -> tuple[int | None, int | None] | None:
@@ -214,7 +217,9 @@ def _window(given: Any) -> tuple[int | None, int | None] | None:
     if len(sides) != 2 or not all(
         side is None or (isinstance(side, int | np.integer) and side >= 0) for side in sides
     ):
-        raise ValueError(f"window: expected None, a number of keys or (left, right), got {given!r}")
+        raise ValueError(
+            f"window: expected None, a number of keys or (left, right), got {shorten(repr(given))}"
+        )
     left, right = sides
     return None if left is None else int(left), None if right is None else int(right)
 

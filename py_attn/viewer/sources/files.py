@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from py_attn.models.safetensors import BytesLike
-from py_attn.viewer.sources.arrays import SQUARE, query_source, weights_source
+from py_attn.viewer.sources.arrays import SQUARE, query_source, to_numpy, weights_source
 from py_attn.viewer.sources.formats import read_contents, shorten
 from py_attn.viewer.sources.layouts import ROLES, arranged, layouts_of, likely_layout
 from py_attn.viewer.sources.named import NamedArrays, named_arrays
@@ -171,13 +171,13 @@ def _split(qkv: Array) -> dict[str, Array]:
 def _mask(file: NamedArrays) -> Any:
     mask, valid = file.option("mask"), file.option("attention_mask")
     if valid is None:
-        return mask if mask is None else np.asarray(mask)
+        return mask if mask is None else to_numpy("mask", mask)
     if mask is not None:
         raise ValueError("mask: expected either mask or attention_mask, got both")
-    array = np.asarray(valid)
+    array = to_numpy("attention_mask", valid)
     if array.ndim > 2:
         return array
-    if not np.isin(array, (0, 1)).all():
+    if not array.ndim or not np.isin(array, (0, 1)).all():
         raise ValueError("attention_mask: expected zeros and ones [B, S]")
     return array.astype(np.bool_).reshape(-1, 1, 1, array.shape[-1])
 

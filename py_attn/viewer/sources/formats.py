@@ -9,15 +9,22 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from py_attn.models.safetensors import MAX_HEADER_BYTES, BytesLike, SafeTensors
+from py_attn.models.safetensors import (
+    MAX_HEADER_BYTES,
+    BytesLike,
+    DuplicateKeyError,
+    SafeTensors,
+    json_depth,
+    unique_pairs,
+)
 from py_attn.viewer.sources.source import Array
 
 #: The largest file. WebAssembly has 4 GiB of memory, and must hold the file and the arrays read from it.
@@ -29,6 +36,10 @@ MAX_JSON_BYTES = 1 << 27
 #: How deeply the lists and objects of a JSON text may be nested; attention of many layers needs six levels.
 MAX_JSON_DEPTH = 32
 MAX_ARRAYS = 10_000
+#: The largest list of an archive's members, with 400 bytes for each.
+MAX_MEMBERS_BYTES = 400 * MAX_ARRAYS
+#: The largest header of an .npy array; numpy itself reads no longer one, but would first unpack it.
+MAX_NPY_HEADER = 10_000
 
 FORMATS = ".npz, .npy, .safetensors or .json"
 _PICKLED = (
@@ -43,6 +54,8 @@ class _Bytes(io.RawIOBase):
     def __init__(self, view: memoryview) -> None:
         self._view = view
         self._at = 0
+        #: The most that is read at once.
+        self.most: int | None = None
 
     def readable(self) -> bool:
         return True
@@ -51,6 +64,8 @@ class _Bytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        if self.most is not None and len(buffer) > self.most:
+            raise ValueError(f"file: the list of its members takes {len(buffer):,} bytes, too many")
         part = self._view[self._at : self._at + len(buffer)]
         buffer[: len(part)] = part
         self._at += len(part)
@@ -70,6 +85,8 @@ class Entry(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+    #: Bytes of an element as float32, or of a text as it is stored.
+    itemsize: int = 4
 
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)}"
@@ -104,12 +121,12 @@ class Contents:
         ValueError
             With what it holds, and how to save it instead.
         """
-        entry = self.entries[name]
+        entry, what = self.entries[name], shorten(name) or "the array"
         if entry.dtype == "object":
-            raise ValueError(f"{name or 'the array'}: holds {_PICKLED}")
+            raise ValueError(f"{what}: holds {_PICKLED}")
         if entry.dtype.startswith("void"):
             raise ValueError(
-                f"{name or 'the array'}: holds raw bytes ({entry}), as numpy writes bfloat16 and records; "
+                f"{what}: holds raw bytes ({entry}), as numpy writes bfloat16 and records; "
                 "save it as float32, or use safetensors"
             )
 
@@ -127,7 +144,7 @@ class Contents:
         # For broken files zipfile, zlib and numpy raise a dozen unrelated types, and document none of them.
         except Exception as error:
             raise ValueError(
-                f"{name or 'the array'}: cannot be read ({type(error).__name__}: {error})"
+                f"{shorten(name) or 'the array'}: cannot be read ({type(error).__name__}: {error})"
             ) from None
 
     def listed(self, limit: int = 12) -> str:
@@ -195,13 +212,18 @@ def _reader_of(view: memoryview) -> Callable[[memoryview], Contents] | None:
 
 def _read_npz(view: memoryview) -> Contents:
     try:
-        archive = zipfile.ZipFile(_Bytes(view))
+        stream = _Bytes(view)
+        stream.most = MAX_MEMBERS_BYTES
+        archive = zipfile.ZipFile(stream)
+        stream.most = None
         members = archive.namelist()
         if any(member.endswith("data.pkl") for member in members):
             raise ValueError(f"file: it was written by torch.save and holds {_PICKLED}")
         arrays = {member.removesuffix(".npy"): member for member in members if member.endswith(".npy")}
         if len(arrays) > MAX_ARRAYS:
             raise ValueError(f"file: expected at most {MAX_ARRAYS:,} arrays, got {len(arrays):,}")
+        if twice := next((name for name, count in Counter(members).items() if count > 1), None):
+            raise ValueError(f"file: it has {shorten(twice)!r} twice")
         if members and not arrays:
             raise ValueError(
                 f"file: a ZIP archive without arrays; an .npz file has members that end with .npy, this one "
@@ -209,8 +231,8 @@ def _read_npz(view: memoryview) -> Contents:
             )
         entries = {}
         for name, member in arrays.items():
-            with archive.open(member) as stream:
-                entries[name] = _npy_header(stream)
+            with archive.open(member) as data:
+                entries[name] = _npy_header(data)
     except ValueError:
         raise
     except Exception as error:
@@ -230,11 +252,18 @@ def _read_npy(view: memoryview) -> Contents:
 def _npy_header(stream: Any) -> Entry:
     try:
         version = np.lib.format.read_magic(stream)
+        field = stream.read(2 if version[0] == 1 else 4)
+        length = int.from_bytes(field, "little")
+        if length > MAX_NPY_HEADER:
+            raise ValueError(f"its header takes {length:,} bytes, expected at most {MAX_NPY_HEADER:,}")
+        header = io.BytesIO(field + stream.read(length))
         read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
+        shape, _, dtype = read(header)
     except Exception as error:
         raise ValueError(f"file: not a readable .npy array ({type(error).__name__}: {error})") from None
-    return Entry("object" if dtype.hasobject else dtype.name, tuple(int(size) for size in shape))
+    name = "object" if dtype.hasobject else dtype.name
+    itemsize = dtype.itemsize if dtype.kind in "USV" else 4
+    return Entry(name, tuple(int(size) for size in shape), itemsize)
 
 
 def _npy_array(stream: Any) -> Array:
@@ -265,7 +294,7 @@ _STORED = {
 
 def _from_text(text: str) -> Any:
     """A value of a safetensors header, which has only texts: as JSON, or the text itself."""
-    if len(text) > MAX_JSON_BYTES or _depth(text.encode("utf-8", "replace")) > MAX_JSON_DEPTH:
+    if len(text) > MAX_JSON_BYTES or json_depth(text.encode("utf-8", "replace")) > MAX_JSON_DEPTH:
         return text
     try:
         return json.loads(text)
@@ -280,10 +309,12 @@ def _read_json(view: memoryview) -> Contents:
             ".npz and .safetensors hold the same numbers in far fewer bytes"
         )
     text = bytes(view)
-    if (depth := _depth(text)) > MAX_JSON_DEPTH:
+    if (depth := json_depth(text)) > MAX_JSON_DEPTH:
         raise ValueError(f"file: expected JSON nested at most {MAX_JSON_DEPTH} levels deep, got {depth:,}")
     try:
-        found = json.loads(text.removeprefix(b"\xef\xbb\xbf"))
+        found = json.loads(text.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=unique_pairs)
+    except DuplicateKeyError as error:
+        raise ValueError(f"file: it has {shorten(error.key)!r} twice") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"file: not readable as JSON ({error})") from None
     named = found if isinstance(found, dict) else {"": found}
@@ -294,17 +325,6 @@ def _read_json(view: memoryview) -> Contents:
         lambda name: _json_array(arrays[name]),
         {name: value for name, value in named.items() if name not in arrays and value is not None},
     )
-
-
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-
-
-def _depth(text: bytes) -> int:
-    """How deeply the lists and objects of a JSON text are nested."""
-    # A parser that meets a million brackets would use up the browser's stack, and Python would end with it.
-    marks = np.frombuffer(_STRINGS.sub(b"", text), np.uint8) | np.uint8(0x20)  # [ and {, ] and } become one
-    deeper = (marks == ord("{")).astype(np.int8) - (marks == ord("}"))
-    return int(np.cumsum(deeper[deeper != 0], dtype=np.int64).max(initial=0))
 
 
 def _first_leaf(value: Any) -> Any:
@@ -351,5 +371,5 @@ def shorten(text: str, limit: int = 80) -> str:
 
 
 def float32_bytes(entry: Entry) -> int:
-    """What an array takes as float32."""
-    return 4 * math.prod(entry.shape)
+    """What an array takes as float32; of texts, as they are stored."""
+    return entry.itemsize * math.prod(entry.shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from py_attn.viewer.sources.formats import MAX_ARRAY_BYTES, Contents, float32_bytes, shorten
+from py_attn.viewer.sources.formats import MAX_ARRAY_BYTES, Contents, Entry, float32_bytes, shorten
 from py_attn.viewer.sources.source import Array
 
 #: The names of each array, in lower case. A prefix and a layer's number may stand around them.
@@ -24,6 +24,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     "qkv": ("qkv",),
 }
 _ROLE_OF = {name: role for role, names in NAMES.items() for name in names}
+_MOST_WORDS = max(name.count("_") + 1 for name in _ROLE_OF)
+#: The most that tokens, numpy's texts of one length, and any other option may take.
+MAX_TOKENS_BYTES = 1 << 26
+MAX_OPTION_BYTES = 1 << 20
 #: What may stand beside the arrays, and its other names.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "tokens": ("token_strings", "input_tokens"),
@@ -89,8 +93,8 @@ class NamedArrays:
         odd = next((name for name in names if self.contents.entries[name].shape != entries[0].shape), None)
         if odd is not None:
             raise ValueError(
-                f"{role}: expected layers of one shape, got {names[0]} {entries[0]} and {odd} "
-                f"{self.contents.entries[odd]}"
+                f"{role}: expected layers of one shape, got {shorten(names[0])} {entries[0]} and "
+                f"{shorten(odd)} {self.contents.entries[odd]}"
             )
         return [self.contents.array(name) for name in names]
 
@@ -104,10 +108,13 @@ class NamedArrays:
         entry = self.contents.entries[stored]
         if len(entry.shape) > 1 and not name.endswith("mask"):
             raise ValueError(f"{name}: expected one value, got {entry}")
-        if float32_bytes(entry) > MAX_ARRAY_BYTES:
-            raise ValueError(f"{name}: expected at most {MAX_ARRAY_BYTES >> 20:,} MiB as float32")
+        self._check_size(name, entry, MAX_ARRAY_BYTES if name.endswith("mask") else MAX_OPTION_BYTES)
         array = self.contents.array(stored)
         return array if array.ndim > 1 else array.tolist()
+
+    def _check_size(self, name: str, entry: Entry, most: int) -> None:
+        if float32_bytes(entry) > most:
+            raise ValueError(f"{name}: expected at most {most >> 20:,} MiB, got {entry}")
 
     def tokens(self) -> list[str] | None:
         stored = self.options.get("tokens")
@@ -115,6 +122,7 @@ class NamedArrays:
             return None
         if stored in self.contents.values:
             return _text_list(self.contents.values[stored])
+        self._check_size("tokens", self.contents.entries[stored], MAX_TOKENS_BYTES)
         array = self.contents.array(stored)
         if array.ndim != 1 or array.dtype.kind not in "US":
             raise ValueError(f"tokens: expected texts [S], got {array.dtype} {list(array.shape)}")
@@ -151,7 +159,7 @@ def named_arrays(contents: Contents) -> NamedArrays:
         role, layer = known
         other = by_role.setdefault(role, {}).setdefault(layer, name)
         if other != name:
-            raise _unclear(contents, f"both {other!r} and {name!r} can be the {role}")
+            raise _unclear(contents, f"both {shorten(other)!r} and {shorten(name)!r} can be the {role}")
     if not by_role:
         by_role = _without_names(contents, set(options.values()))
     used = ("weights",) if "weights" in by_role else tuple(by_role)
@@ -197,7 +205,7 @@ def _role_and_layer(name: str) -> tuple[str, int | None] | None:
     words = [word for word in words if not word.isdecimal()]
     if len(numbers) > 1:
         return None
-    for begin in range(len(words)):
+    for begin in range(max(0, len(words) - _MOST_WORDS), len(words)):
         role = _ROLE_OF.get("_".join(words[begin:]))
         if role:
             return role, numbers[0] if numbers else None
