@@ -10,13 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from py_attn import mods
+from py_attn import traced as traced_values
 from py_attn.models.bpe import BPE
 from py_attn.models.files import BytesFile
 from py_attn.models.gguf import GGUF
 from py_attn.models.llama_weights import read_config
 from py_attn.models.safetensors import SafeTensors
 from py_attn.onnx_graph import OPERATORS, graph_function
+from py_attn.traced import Traced
 from py_attn.viewer.sources.files import read_file
 from tests.hostile import HUGE, damaged, refuses_or_reads
 from tests.tiny_gguf import pack_string, tiny_model, write_gguf
@@ -129,10 +130,10 @@ def trace(data):
     """A graph read, computed in numpy, and traced as for a kernel."""
     function = graph_function("score_mod", data, SHAPE, lambda array: array)
     function(np.ones(SHAPE, np.float32), *np.ogrid[tuple(slice(n) for n in SHAPE)])
-    traced = graph_function("score_mod", data, SHAPE, lambda array: mods.Traced("table", "f32"))
+    traced = graph_function("score_mod", data, SHAPE, lambda array: Traced("table", "f32"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mods, "gather", lambda tensor, index: mods.Traced("gather", "f32", *index))
-        traced(mods.Traced("score", "f32"), *(mods.Traced(name, "i32") for name in "bhqk"))
+        patch.setattr(traced_values, "gather", lambda tensor, index: Traced("gather", "f32", *index))
+        traced(Traced("score", "f32"), *(Traced(name, "i32") for name in "bhqk"))
 
 
 # any damage
