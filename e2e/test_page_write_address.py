@@ -1,4 +1,4 @@
-"""What the language model wrote is in the page's address: it outlives a reload, and a link shows it elsewhere."""
+"""What the language model wrote is in the page's address: it outlives a reload, and is in links."""
 
 import random
 import re
@@ -13,8 +13,9 @@ from e2e.test_page_write import generate, panel, prepared, tokens, writer  # noq
 READ = re.compile(r"Load SmolLM2 \(\d+ MB\) and read")
 SETTINGS = {"New tokens": "5", "Temperature": "0.7", "Top-k": "12", "Top-p": "0.9", "Seed": "3"}
 PACK = """async (state) => {
-    const bytes = new Blob([JSON.stringify(state)]).stream().pipeThrough(new CompressionStream('deflate-raw'));
-    const text = String.fromCharCode(...new Uint8Array(await new Response(bytes).arrayBuffer()));
+    const packing = new CompressionStream('deflate-raw');
+    const packed = new Response(new Blob([JSON.stringify(state)]).stream().pipeThrough(packing));
+    const text = String.fromCharCode(...new Uint8Array(await packed.arrayBuffer()));
     return btoa(text).replace(/\\+/g, '-').replace(/\\//g, '_').replace(/=+$/, '');
 }"""
 STATE = {

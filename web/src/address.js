@@ -12,7 +12,7 @@ import { BEGINNING, MAX_HEADS } from './store.js';
  * @typedef {import('./types').SyntheticShape} SyntheticShape
  *
  * @typedef {{ kind: 'sample' | 'write' } | { kind: 'text', text: string } | { kind: 'synthetic', shape: SyntheticShape } |
- *   { kind: 'file', name: string }} Input what the maps are computed from
+ *   { kind: 'file' | 'python', name: string }} Input what the maps are computed from; `python`: what a cell of the console shows
  *
  * @typedef {Pick<State, 'layer' | 'head' | 'heads' | 'query' | 'key' | 'pins' | 'view' | 'over' | 'reading' | 'openAs' |
  *   'direction' | 'compare' | 'style' | 'writing'>} Look what of it is looked at, and how
@@ -119,6 +119,10 @@ const FIELDS = {
   file: {
     write: ({ input }) => (input.kind === 'file' ? input.name.slice(0, 200) : null),
     read: (text) => ({ input: { kind: 'file', name: shortText(text, 200) } }),
+  },
+  python: {
+    write: ({ input }) => (input.kind === 'python' ? input.name.slice(0, 200) : null),
+    read: (text) => ({ input: { kind: 'python', name: shortText(text, 200) } }),
   },
   write: {
     write: ({ input, writing: { packed } }) => (input.kind === 'write' ? (packed && packed.length <= MAX_PACKED ? `1.${packed}` : '1') : null),

@@ -19,6 +19,7 @@ import { mountForks } from './panels/forks.js';
 import { mountInput } from './panels/input.js';
 import { shareButton } from './panels/share.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
+import { keepPaperLight } from './paper.js';
 import { isSame } from './reading.js';
 import { keepText, keptText } from './storage.js';
 import { createModel, focusOf, openSource, within } from './store.js';
@@ -95,6 +96,7 @@ class App {
     this.#given = address;
     this.#problems = problems;
     this.#linkedMod = mod;
+    keepPaperLight(element, this.#store);
     const api = createApi(call);
     this.boot = mountBoot(page.boot);
     this.#banner = mountBanner(page.banner);
@@ -257,7 +259,11 @@ class App {
 
   /** A cell of the console has opened a source. @param {import('./types').SourceInfo} source */
   opened(source) {
-    this.#wanted = null;
+    const { input } = this.#store.state;
+    const name = source.title.slice(0, 200);
+    // After a reload the same cell leads back to where it was looked at.
+    if (input.kind !== 'python' || input.name !== name) this.#wanted = null;
+    this.#store.set({ input: { kind: 'python', name } });
     this.#open(source);
   }
 
@@ -278,6 +284,7 @@ class App {
       forks.length > 0 && !/[#&]wgsl=/u.test(link) && 'your kernels, which are too long',
       editText && !/[#&]mod=/u.test(link) && 'the score_mod, which is too long',
       input.kind === 'file' && 'the file, which never leaves your computer',
+      input.kind === 'python' && 'what Python has shown, which the page does not keep',
       input.kind === 'write' && !link.includes(writing.packed) && 'the text that was written, which is too long',
     ].filter(Boolean);
     return { link, lacks: lacks.join(' and ') };

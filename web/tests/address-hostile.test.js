@@ -45,7 +45,7 @@ function anyAddress({ one, some }) {
   const heads = some(3, pair);
   const input = one([
     () => ({ kind: 'sample' }), () => ({ kind: 'write' }), () => ({ kind: 'text', text: one(TEXTS) }),
-    () => ({ kind: 'file', name: one(TEXTS) }), () => ({ kind: 'synthetic', shape: shape() }),
+    () => ({ kind: one(['file', 'python']), name: one(TEXTS) }), () => ({ kind: 'synthetic', shape: shape() }),
   ])();
   return {
     input,

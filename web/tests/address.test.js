@@ -34,7 +34,7 @@ describe('an address', () => {
 
   it('comes back as it was', () => {
     expect(read(encode(/** @type {any} */ (FULL), START))).toEqual({ address: FULL, problems: [] });
-    for (const input of [{ kind: 'synthetic', shape: SHAPE }, { kind: 'file', name: 'maps, 1.npz' }, { kind: 'write' }]) {
+    for (const input of [{ kind: 'synthetic', shape: SHAPE }, { kind: 'file', name: 'maps, 1.npz' }, { kind: 'python', name: 'An array of shape [3, 3]' }, { kind: 'write' }]) {
       expect(read(encode(/** @type {any} */ ({ ...START, input }), START)).address.input).toEqual(input);
     }
     const writing = { packed: 'eJx_-0aZ', begun: 0 };
