@@ -100,6 +100,9 @@ def test_a_reload_loses_nothing(writer):  # noqa: F811
     assert settled(page) == address
     message = page.locator("#write .write-foot .input-message")
     expect(message).to_contain_text("The maps below show it once the model has read it")
+    expect(panel(page).get_by_role("button", name="Measure")).to_be_disabled()
+    tokens(page).nth(20).click()
+    expect(page.locator(".write-note")).to_contain_text("once it has read the text again")
     message.get_by_role("button", name=READ).click()
     expect(page.locator("#overview header p")).to_contain_text("30 layers × 9 heads")
     expect(page.locator(".pin-cell")).to_have_count(1)

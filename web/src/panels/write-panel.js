@@ -55,8 +55,8 @@ export function setBusy(panel, busy) {
   if (!busy) for (const go of panel.waiting.splice(0)) go();
   panel.token.setBusy(Boolean(busy));
   panel.cache.setBusy(Boolean(busy));
-  panel.times.reset(panel.tokens.length > 0 && !busy);
-  panel.compare.reset(panel.tokens.length > 1 && !busy);
+  panel.times.reset(panel.kept && panel.tokens.length > 0 && !busy);
+  panel.compare.reset(panel.kept && panel.tokens.length > 1 && !busy);
   label(panel);
 }
 

@@ -55,6 +55,7 @@ async function restore(panel) {
   Object.assign(panel, { kept: true, unread: false });
   // What an address says of a text is not believed where the model can tell.
   take(panel, { ...answer, ...(!unread && { tokens: told }), finished: written.finished });
+  if (panel.chosen >= 0) panel.askAlternatives(panel.chosen);
 }
 
 /** Lets the model have the cache and the heads that are chosen. @param {Panel} panel */
@@ -160,7 +161,7 @@ export async function changeCache(panel, choice) {
 /** @param {Panel} panel @param {[layer: number, head: number][]} off */
 export async function switchHeads(panel, off) {
   if (!panel.loaded) return;
-  panel.compare.reset(panel.tokens.length > 1 && !panel.busy); // it would go on with other heads
+  panel.compare.reset(panel.kept && panel.tokens.length > 1 && !panel.busy); // it would go on with other heads
   try {
     await panel.api.headsOff(off);
   } catch (error) {
