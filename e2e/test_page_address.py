@@ -113,6 +113,37 @@ def test_a_score_mod_of_a_link_waits_for_the_visitor(page, site_url):
     expect(page.locator("#focus header p")).to_contain_text("Your score_mod is applied")
 
 
+SHOWN = """import numpy as np
+page.show(np.eye(7), title="seven ones")"""
+
+
+def test_what_python_showed_is_said_to_be_gone_and_comes_back_with_its_cell(page, site_url):
+    opened(page, site_url)
+
+    def show_array():
+        page.evaluate("(source) => window.pyAttn.run(source)", SHOWN)
+        expect(page.locator("#overview .thumb")).to_have_count(1)
+
+    show_array()
+    until(page, lambda: "python=seven" in fragment(page), "what is shown in the address")
+    point_at(page, 5, 2)
+    page.mouse.down()
+    page.mouse.up()
+    until(page, lambda: "pins=5.2" in fragment(page), "the pin in the address")
+    page.reload()
+    wait_until_ready(page)
+    expect(page.locator(".input-message")).to_contain_text("“seven ones” was shown here")
+    expect(page.locator(".input-message")).to_contain_text("run the cell again")
+    expect(page.locator("#overview .thumb")).to_have_count(72)
+    assert "pins=5.2" in fragment(page)
+    show_array()
+    expect(page.locator(".pin-cell")).to_have_count(1)
+    expect(page.locator(".links-row")).to_contain_text("at position 5")
+    page.get_by_role("button", name="Show attention").click()
+    expect(page.locator("#overview .thumb")).to_have_count(72)
+    until(page, lambda: "python=" not in fragment(page), "the sample in the address")
+
+
 def test_share_copies_the_address(page, site_url):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened(page, site_url)

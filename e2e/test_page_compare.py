@@ -42,6 +42,20 @@ def test_nothing_is_compared_before_it_is_asked_for(shown):
     expect(shown.locator(MAPS)).to_have_count(0)
 
 
+def test_the_kinds_do_not_scroll_on_a_phone(shown):
+    shown.set_viewport_size({"width": 390, "height": 844})
+    kinds = shown.locator("#compare .segmented").first
+    scrolls = "(box) => box.scrollWidth > box.clientWidth + 1"
+    for box in (kinds, kinds.locator(".."), shown.locator("#compare"), shown.locator("html")):
+        assert not box.evaluate(scrolls)
+    inside = kinds.bounding_box()
+    for label in kinds.locator("label:visible").all():
+        box = label.bounding_box()
+        assert box["x"] >= inside["x"]
+        assert box["x"] + box["width"] <= inside["x"] + inside["width"] + 1
+    shown.set_viewport_size({"width": 1440, "height": 900})
+
+
 def test_another_head(shown, artifacts):
     choose(shown, "Another head")
     shown.get_by_label("Layer of B").fill("0")

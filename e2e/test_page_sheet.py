@@ -179,6 +179,56 @@ def test_paper_has_what_was_found_and_no_controls(shown, artifacts):
     next_frames(shown)
 
 
+THUMBS = "[...document.querySelectorAll('#overview .thumb canvas')].map((one) => one.toDataURL())"
+
+
+def pictures(page):
+    """The pixels of all small maps and of the legend, and one of each cell of a row of the large map."""
+    page.mouse.move(0, 0)
+    legend = page.locator("#focus .legend-strip").first.evaluate("(strip) => strip.toDataURL()")
+    row, cells = (
+        page.evaluate(ROW, 5),
+        int(float(page.locator(HEATMAP).get_attribute("data-plot").split()[3])),
+    )
+    return page.evaluate(THUMBS), legend, [row[int((cell + 0.5) * len(row) / cells)] for cell in range(cells)]
+
+
+@pytest.mark.parametrize("show", ["Weights", "Weight × gradient"])
+def test_paper_has_the_maps_of_the_light_theme_also_from_the_dark_one(shown, show, artifacts):
+    shown.get_by_role("radio", name=show, exact=True).check(force=True)
+    shown.emulate_media(color_scheme="light")
+    settled_map(shown)
+    until(shown, lambda: shown.locator("#overview[aria-busy=true]").count() == 0, "all maps")
+    next_frames(shown)
+    light = pictures(shown)
+    shown.emulate_media(color_scheme="dark")
+
+    def is_dark():
+        return all(one != other for one, other in zip(pictures(shown), light, strict=True))
+
+    until(shown, is_dark, "the maps of the dark theme")
+    shown.wait_for_timeout(500)
+    dark = pictures(shown)
+    shown.emulate_media(media="print", color_scheme="dark")
+    next_frames(shown)
+    paper = pictures(shown)
+    (artifacts / f"page-print-dark-{show[:7]}.pdf").write_bytes(shown.pdf(format="A4", print_background=True))
+    if show == "Weights":
+        assert paper[:2] == light[:2]
+    assert max(far(one, other) for one, other in zip(paper[2], light[2], strict=True)) <= 6
+    shown.emulate_media(media="screen", color_scheme="dark")
+    next_frames(shown)
+    assert pictures(shown) == dark
+    shown.get_by_role("radio", name="Weights", exact=True).check(force=True)
+    shown.emulate_media(media="screen", color_scheme=None)
+    settled_map(shown)
+
+
+def far(one, other):
+    """How far two pixels are apart in the channel where that is most."""
+    return max(abs(int(a) - int(b)) for a, b in zip(one.split(","), other.split(","), strict=True))
+
+
 @pytest.mark.parametrize("width", [720, 810, 900])
 def test_the_heading_of_the_score_editor_keeps_its_width(shown, width):
     shown.set_viewport_size({"width": width, "height": 900})

@@ -143,6 +143,32 @@ def test_a_character_of_four_tokens_belongs_to_the_last():
     assert [token["text"] for token in answer["tokens"]] == [" the", "", ""]
 
 
+def test_a_text_of_an_address_is_read_again_with_its_probabilities():
+    viewer = writing()
+    told, answer = write_all(viewer, 6)
+    ids, prompt = list(viewer.writer.model.tokens), answer["prompt"]
+    other = Viewer()
+    other.writer = Writer(FakeWriter())
+    again = call(other, "write_restore", ids=ids, prompt=prompt, scored=True)
+    assert [token["id"] for token in again["tokens"]] == ids
+    assert all(token["logProbability"] is None for token in again["tokens"][:prompt])
+    assert again["tokens"][prompt:] == told
+    assert again["prompt"] == prompt
+    assert call(other, "write_restore", ids=ids, prompt=len(ids), scored=True)["length"] == len(ids)
+    assert call(other, "write_restore", ids=ids[:1], prompt=0, scored=True)["length"] == 1
+    with pytest.raises(ValueError, match="prompt: expected 0 to 2 tokens, got 3"):
+        call(other, "write_restore", ids=[1, 2], prompt=3)
+
+
+def test_the_cache_that_is_there_already_is_kept():
+    viewer = writing()
+    write_all(viewer, 3)
+    options = viewer.writer.model.cache_options
+    answer = call(viewer, "write_cache", cache="float32", context=2048)
+    assert viewer.writer.model.cache_options is options
+    assert (answer["from"], answer["length"]) == (7, 7)
+
+
 def test_another_cache_keeps_the_text():
     viewer = writing()
     write_all(viewer, 5)

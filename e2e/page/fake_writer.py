@@ -174,6 +174,16 @@ class FakeWriter:
             if found[0][0] == END:
                 return
 
+    async def score(self) -> np.ndarray[Any, Any]:
+        """Log-probability of each token but the first, as :meth:`stream` gave it at temperature 0."""
+        text, found = self.tokens, []
+        for index in range(1, len(text)):
+            self.tokens = text[:index]
+            likeliest = {id: p for id, _, p in self._likeliest(index)}
+            found.append(likeliest.get(text[index], -9.0))
+        self.tokens = text
+        return np.array(found)
+
     async def rewind(self, length: int, ids: Sequence[int] = ()) -> None:
         self.tokens = [*self.tokens[:length], *ids]
 

@@ -221,14 +221,15 @@ class SmolLM2(LanguageModel):
                 if not (self.device.lost or self._destroyed):
                     text.rewind(len(text.tokens))
 
-    async def score(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
+    async def score(self, ids: Sequence[int] | None = None) -> npt.NDArray[np.float64]:
         """Log-probability of each token given those before it; it becomes the text that `attention` shows.
 
         Perplexity is ``exp(-mean)`` of it.
 
         Parameters
         ----------
-        ids : sequence of int
+        ids : sequence of int, optional
+            The text so far if left out.
 
         Returns
         -------
@@ -240,9 +241,12 @@ class SmolLM2(LanguageModel):
         ValueError, TypeError, RuntimeError
             As :meth:`start`.
         """
-        text = self._check_ids(ids)
+        if ids is None:
+            self._check_written()
+        text = None if ids is None else self._check_ids(ids)
         async with self._at_work():
-            self._text.start(text)
+            if text is not None:
+                self._text.start(text)
             await self._text.process(pause)
             return (await self._text.statistics())[:, 0].astype(np.float64)
 

@@ -82,8 +82,24 @@ class Writer:
         ids = self.model.tokenize(text)
         return await self.restore(ids, len(ids))
 
-    async def restore(self, ids: Sequence[int], prompt: int) -> dict[str, Any]:
-        """Begin with tokens; the answer is as of :meth:`next`, with all of them."""
+    async def restore(self, ids: Sequence[int], prompt: int, scored: bool = False) -> dict[str, Any]:
+        """Begin with tokens; the answer is as of :meth:`next`, with all of them.
+
+        Parameters
+        ----------
+        ids : sequence of int
+        prompt : int
+            How many of them were given; the others were written.
+        scored : bool
+            Let the model tell how likely the written ones were.
+
+        Raises
+        ------
+        ValueError
+            For more tokens than the cache has room for, ids that are none, or a prompt that is longer.
+        """
+        if not 0 <= prompt <= len(ids):
+            raise ValueError(f"prompt: expected 0 to {len(ids)} tokens, got {prompt}")
         async with self._changing():
             most = int(self.model.cache_options.history)
             if len(ids) > most:
@@ -97,7 +113,8 @@ class Writer:
             self.prompt = int(prompt)
             self._first_seconds, self._finished = None, ""
             self._written, self._writing_seconds = 0, 0.0
-            self._keep(0)
+            new = await self.model.score() if scored and max(prompt, 1) < len(ids) else ()
+            self._keep(0, [float(number) for number in new[max(0, prompt - 1) :]])
             return self._answer(0)
 
     async def next(self, count: int, seconds: float, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,6 +195,11 @@ class Writer:
             When the text is longer than a cache that is no ring; everything stays as it was.
         """
         async with self._changing():
+            present = self.model.cache_options
+            if (present.dtype[0], present.context, present.ring, present.sink_tokens) == (
+                cache, context, ring, sink_tokens,
+            ):  # fmt: skip
+                return self._answer(len(self.texts))
             if not ring and len(self.texts) > context:
                 raise ValueError(
                     f"the text has {len(self.texts):,} tokens, and this cache has room for {context:,}"

@@ -12,10 +12,10 @@ import { BEGINNING, MAX_HEADS } from './store.js';
  * @typedef {import('./types').SyntheticShape} SyntheticShape
  *
  * @typedef {{ kind: 'sample' | 'write' } | { kind: 'text', text: string } | { kind: 'synthetic', shape: SyntheticShape } |
- *   { kind: 'file', name: string }} Input what the maps are computed from
+ *   { kind: 'file' | 'python', name: string }} Input what the maps are computed from; `python`: what a cell of the console shows
  *
  * @typedef {Pick<State, 'layer' | 'head' | 'heads' | 'query' | 'key' | 'pins' | 'view' | 'over' | 'reading' | 'openAs' |
- *   'direction' | 'compare' | 'style'>} Look what of it is looked at, and how
+ *   'direction' | 'compare' | 'style' | 'writing'>} Look what of it is looked at, and how
  *
  * @typedef {Look & { input: Input, mod: string, wgsl: string }} Address `mod` is the text of a score_mod, `wgsl` that of
  *   kernels, packed; both '' for none
@@ -82,6 +82,12 @@ function shortText(text, longest) {
   return text;
 }
 
+/** @param {string} text as packed-text.js writes it */
+function packedText(text) {
+  must(text.length <= MAX_PACKED && /^[\w-]*$/u.test(text));
+  return text;
+}
+
 /** @param {number} value with the six digits that a view needs */
 const short = (value) => String(Number(value.toPrecision(6)));
 
@@ -114,11 +120,15 @@ const FIELDS = {
     write: ({ input }) => (input.kind === 'file' ? input.name.slice(0, 200) : null),
     read: (text) => ({ input: { kind: 'file', name: shortText(text, 200) } }),
   },
+  python: {
+    write: ({ input }) => (input.kind === 'python' ? input.name.slice(0, 200) : null),
+    read: (text) => ({ input: { kind: 'python', name: shortText(text, 200) } }),
+  },
   write: {
-    write: ({ input }) => (input.kind === 'write' ? '1' : null),
+    write: ({ input, writing: { packed } }) => (input.kind === 'write' ? (packed && packed.length <= MAX_PACKED ? `1.${packed}` : '1') : null),
     read: (text) => {
-      must(text === '1');
-      return { input: { kind: 'write' } };
+      must(text === '1' || text.startsWith('1.'));
+      return { input: { kind: 'write' }, writing: { packed: packedText(text.slice(2)), begun: 0 } };
     },
   },
   layer: indexField('layer'),
@@ -177,10 +187,7 @@ const FIELDS = {
   },
   wgsl: {
     write: ({ wgsl }) => (wgsl && wgsl.length <= MAX_PACKED ? wgsl : null),
-    read: (text) => {
-      must(text.length <= MAX_PACKED && /^[\w-]*$/u.test(text));
-      return { wgsl: text };
-    },
+    read: (text) => ({ wgsl: packedText(text) }),
   },
 };
 
@@ -259,8 +266,9 @@ function readCompare(text) {
 
 /** The state in which the page begins; where it differs from that of the store, the page says so. @param {Partial<Address>} [other] @returns {Address} */
 export function startAddress(other) {
-  const { layer, head, heads, query, key, pins, view, over, reading, openAs, direction, compare, style } = BEGINNING;
-  return { input: { kind: 'sample' }, layer, head, heads, query, key, pins, view, over, reading, openAs, direction, compare, style, mod: '', wgsl: '', ...other };
+  const { layer, head, heads, query, key, pins, view, over, reading, openAs, direction, compare, style, writing } = BEGINNING;
+  const look = { layer, head, heads, query, key, pins, view, over, reading, openAs, direction, compare, style, writing };
+  return { input: { kind: 'sample' }, ...look, mod: '', wgsl: '', ...other };
 }
 
 /**

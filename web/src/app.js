@@ -2,6 +2,7 @@
 
 import { startAddress } from './address.js';
 import { createApi } from './api.js';
+import { isKept } from './assets.js';
 import { EXAMPLES, fileOf, mountExamples } from './first/examples.js';
 import { standIn } from './first/stand-in.js';
 import { describeFileError, shortError } from './format.js';
@@ -18,6 +19,7 @@ import { mountForks } from './panels/forks.js';
 import { mountInput } from './panels/input.js';
 import { shareButton } from './panels/share.js';
 import { mountAdapter, mountBanner, mountBoot, webgpuHelp } from './panels/status.js';
+import { keepPaperLight } from './paper.js';
 import { isSame } from './reading.js';
 import { keepText, keptText } from './storage.js';
 import { createModel, focusOf, openSource, within } from './store.js';
@@ -37,7 +39,7 @@ const START = startAddress({ layer: SAMPLE.layer, head: SAMPLE.head, query: SAMP
 /** What of the state the address keeps. */
 const KEPT = /** @type {(keyof import('./store.js').State)[]} */ ([
   'input', 'layer', 'head', 'heads', 'query', 'key', 'pins', 'view', 'style', 'over', 'reading', 'openAs', 'direction', 'compare', 'edit',
-  'editText', 'forks',
+  'editText', 'forks', 'writing',
 ]);
 
 /**
@@ -94,6 +96,7 @@ class App {
     this.#given = address;
     this.#problems = problems;
     this.#linkedMod = mod;
+    keepPaperLight(element, this.#store);
     const api = createApi(call);
     this.boot = mountBoot(page.boot);
     this.#banner = mountBanner(page.banner);
@@ -237,6 +240,7 @@ class App {
     const { source } = this.#store.state;
     if (source?.kind === 'text') await this.#loadModel(() => {});
     // The language model reads its text again when the visitor asks for it.
+    if (source?.kind === 'written') this.#wanted = focusOf(this.#store.state);
     if (source?.title === SAMPLE.text || source?.kind === 'written') await this.#openSample();
     else await this.#input.replay();
   }
@@ -255,7 +259,11 @@ class App {
 
   /** A cell of the console has opened a source. @param {import('./types').SourceInfo} source */
   opened(source) {
-    this.#wanted = null;
+    const { input } = this.#store.state;
+    const name = source.title.slice(0, 200);
+    // After a reload the same cell leads back to where it was looked at.
+    if (input.kind !== 'python' || input.name !== name) this.#wanted = null;
+    this.#store.set({ input: { kind: 'python', name } });
     this.#open(source);
   }
 
@@ -269,14 +277,15 @@ class App {
   }
 
   #shared() {
-    const { input, editText, forks } = this.#store.state;
+    const { input, editText, forks, writing } = this.#store.state;
     const link = this.#address.link;
     const lacks = [
       input.kind === 'text' && !/[#&]text=/u.test(link) && 'the sentence, which is too long',
       forks.length > 0 && !/[#&]wgsl=/u.test(link) && 'your kernels, which are too long',
       editText && !/[#&]mod=/u.test(link) && 'the score_mod, which is too long',
       input.kind === 'file' && 'the file, which never leaves your computer',
-      input.kind === 'write' && 'the text that was written',
+      input.kind === 'python' && 'what Python has shown, which the page does not keep',
+      input.kind === 'write' && !link.includes(writing.packed) && 'the text that was written, which is too long',
     ].filter(Boolean);
     return { link, lacks: lacks.join(' and ') };
   }
@@ -290,7 +299,9 @@ class App {
     this.#linkedMod = mod;
     this.#edit.follow(mod);
     void this.#forks.follow(address.wgsl);
-    if (JSON.stringify(input) === JSON.stringify(state.input)) {
+    const isWritten = input.kind !== 'write' || address.writing.packed === state.writing.packed;
+    if (input.kind === 'write') this.#store.set({ writing: address.writing });
+    if (isWritten && JSON.stringify(input) === JSON.stringify(state.input)) {
       const focus = focusOf(address);
       if (state.source) this.#store.set(within(focus, state.source));
       if (isSame(reading, state.reading)) return;
@@ -353,6 +364,15 @@ class App {
     return mountWrite(this.#page.write, this.#store, createApi(this.#store.call), {
       loadModel: async (choice, onProgress) => (await this.#runtime.loadModel(onProgress, choice)).loaded,
       cancelModel: () => void this.#runtime.cancelLoad(),
+      hasModel: () => isKept('models/smollm2/'),
+      open: (source, focus) => {
+        const wanted = this.#wanted;
+        this.#wanted = null;
+        openSource(this.#store, source, wanted ?? focus);
+        return wanted !== null;
+      },
+      forget: () => (this.#wanted = null),
+      unclear: () => this.#tellProblems(['write']),
     });
   }
 

@@ -101,6 +101,15 @@ async function openCache() {
 }
 
 /**
+ * Whether a file of the site is in the browser's cache.
+ * @param {string} path of the file, or a folder with a slash at its end
+ */
+export async function isKept(path) {
+  const requests = (await (await openCache())?.keys()) ?? [];
+  return requests.some(({ url }) => new URL(url).pathname.includes(`/${path}`));
+}
+
+/**
  * @param {Cache} cache
  * @param {URL} url
  * @param {ArrayBuffer} bytes

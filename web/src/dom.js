@@ -123,6 +123,9 @@ export function context2d(canvas) {
   return /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { willReadFrequently: true }));
 }
 
+/** How often each canvas was painted. @type {WeakMap<HTMLCanvasElement, number>} */
+export const paints = new WeakMap();
+
 /**
  * A canvas that shows RGBA pixels one to one.
  * @param {HTMLCanvasElement} canvas
@@ -135,6 +138,7 @@ export function putPixels(canvas, rgba, width, height) {
   canvas.height = height;
   const pixels = new ImageData(new Uint8ClampedArray(rgba.buffer, rgba.byteOffset, 4 * width * height), width, height);
   context2d(canvas).putImageData(pixels, 0, 0);
+  paints.set(canvas, (paints.get(canvas) ?? 0) + 1);
 }
 
 /** Calls a function once what is drawn in the next frame is on screen. @param {() => void} then */

@@ -4,10 +4,11 @@ import { decode, encode } from './address.js';
 
 /**
  * @typedef {import('./address.js').Address} Address
- * @typedef {{ text?: string, mod?: string }} Kept texts that are too long for the address; they outlive a reload
+ * @typedef {{ text?: string, mod?: string, writing?: string }} Kept texts that are too long for the address; they outlive a reload
  */
 
-const WRITE_MS = 150; // after a change, so that a moving pointer writes once
+/** After a change: a moving pointer writes once, and a text that grows less often than Safari's 100 times in 30 seconds. */
+const WRITE_MS = 350;
 /** Changes of these make a step for the browser's Back; those of others belong to the step they were made in. */
 const STEPS = /** @type {(keyof Address)[]} */ (['input', 'layer', 'head', 'heads', 'over', 'reading', 'openAs', 'direction', 'compare', 'mod', 'wgsl']);
 /** Steps that follow each other faster, as when arrow keys are held, are one. */
@@ -31,7 +32,7 @@ export function keepAddress(start, read, follow) {
     const fragment = encode(now, start);
     const kept = tooLong(now, fragment);
     if (fragment === location.hash && JSON.stringify(kept) === JSON.stringify(history.state?.kept ?? {})) return;
-    const isStep = STEPS.some((name) => JSON.stringify(now[name]) !== JSON.stringify(written[name]));
+    const isStep = stepOf(now) !== stepOf(written);
     const isNew = isStep && performance.now() - stepped > STEP_MS;
     if (isStep) stepped = performance.now();
     history[isNew ? 'pushState' : 'replaceState']({ kept }, '', fragment || location.pathname + location.search);
@@ -61,19 +62,26 @@ export function keepAddress(start, read, follow) {
   };
 }
 
+/** Two states with the same are one step for Back. @param {Address} address */
+function stepOf(address) {
+  return JSON.stringify([...STEPS.map((name) => address[name]), address.writing.begun]);
+}
+
 /** What the address asks for, with what was too long for it. @param {Address} start */
 export function readAddress(start) {
   const { address, problems } = decode(location.hash, start);
   const kept = /** @type {Kept} */ (history.state?.kept ?? {});
   if (typeof kept.text === 'string') address.input = { kind: 'text', text: kept.text };
   if (typeof kept.mod === 'string') address.mod = kept.mod;
+  if (typeof kept.writing === 'string' && address.input.kind === 'write') address.writing = { packed: kept.writing, begun: 0 };
   return { address, problems };
 }
 
 /** @param {Address} address @param {string} fragment @returns {Kept} */
-function tooLong({ input, mod }, fragment) {
+function tooLong({ input, mod, writing }, fragment) {
   return {
     ...(input.kind === 'text' && !/[#&]text=/u.test(fragment) && { text: input.text }),
     ...(mod && !/[#&]mod=/u.test(fragment) && { mod }),
+    ...(input.kind === 'write' && !fragment.includes(writing.packed) && { writing: writing.packed }),
   };
 }

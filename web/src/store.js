@@ -5,6 +5,7 @@
  * @typedef {object} State
  * @property {SourceInfo | null} source
  * @property {import('./address.js').Input} input what the visitor asks for; the source follows it once it is computed
+ * @property {Writing} writing what the Write panel has, which it follows when it is changed elsewhere
  * @property {number} sourceNumber counts the sources, so that an answer about an earlier one can be recognised
  * @property {number} layer
  * @property {number} head
@@ -30,6 +31,8 @@
  * @property {string} variant of the kernel that is timed, or "all"
  * @property {import('./types').Measurement[]} timings of the layer in focus, one a variant
  *
+ * @typedef {{ packed: string, begun: number }} Writing `packed`: all of it as an address has it, '' for the beginning
+ *   (panels/write-state.js); `begun` counts the steps that Back can take back
  * @typedef {{ query: number, key: number }} Cell
  * @typedef {{ layer: number, head: number }} Head
  * @typedef {'from' | 'to'} Direction
@@ -55,6 +58,7 @@
 export const BEGINNING = {
   source: null,
   input: { kind: 'sample' },
+  writing: { packed: '', begun: 0 },
   sourceNumber: 0,
   layer: 0,
   head: 0,

@@ -43,11 +43,13 @@ function anyAddress({ one, some }) {
     window: one([null, 0, 5]), softcap: one([null, 0.5, 30, -2]), seed: index(),
   });
   const heads = some(3, pair);
+  const input = one([
+    () => ({ kind: 'sample' }), () => ({ kind: 'write' }), () => ({ kind: 'text', text: one(TEXTS) }),
+    () => ({ kind: one(['file', 'python']), name: one(TEXTS) }), () => ({ kind: 'synthetic', shape: shape() }),
+  ])();
   return {
-    input: one([
-      () => ({ kind: 'sample' }), () => ({ kind: 'write' }), () => ({ kind: 'text', text: one(TEXTS) }),
-      () => ({ kind: 'file', name: one(TEXTS) }), () => ({ kind: 'synthetic', shape: shape() }),
-    ])(),
+    input,
+    writing: { packed: input.kind === 'write' ? one(['', 'eJx_-0aZ']) : '', begun: 0 },
     ...{ ...pair(), query: index(), key: index() },
     heads: heads.filter((each, i) => !heads.slice(0, i).some(({ layer, head }) => layer === each.layer && head === each.head)),
     pins: some(5, () => ({ query: index(), key: index() })),

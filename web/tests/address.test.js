@@ -34,9 +34,13 @@ describe('an address', () => {
 
   it('comes back as it was', () => {
     expect(read(encode(/** @type {any} */ (FULL), START))).toEqual({ address: FULL, problems: [] });
-    for (const input of [{ kind: 'synthetic', shape: SHAPE }, { kind: 'file', name: 'maps, 1.npz' }, { kind: 'write' }]) {
+    for (const input of [{ kind: 'synthetic', shape: SHAPE }, { kind: 'file', name: 'maps, 1.npz' }, { kind: 'python', name: 'An array of shape [3, 3]' }, { kind: 'write' }]) {
       expect(read(encode(/** @type {any} */ ({ ...START, input }), START)).address.input).toEqual(input);
     }
+    const writing = { packed: 'eJx_-0aZ', begun: 0 };
+    const written = encode(/** @type {any} */ ({ ...START, input: { kind: 'write' }, writing: { ...writing, begun: 7 } }), START);
+    expect(written).toBe('#write=1.eJx_-0aZ');
+    expect(read(written).address).toEqual({ ...START, input: { kind: 'write' }, writing });
     for (const compare of [{ with: 'head', layer: 2, head: 0 }, { with: 'unedited' }, { with: 'cache', dtype: 'turboquant3' }]) {
       expect(read(encode(/** @type {any} */ ({ ...START, compare }), START)).address.compare).toEqual(compare);
     }
@@ -65,7 +69,7 @@ describe('an address', () => {
     for (const hostile of [
       '#__proto__=1', '#constructor=1', '#=', '#&&&', '#view=NaN,1,2', '#view=1,2,Infinity', '#synthetic=1,2,3',
       '#synthetic=256,8,2,64,evil,,,1', '#compare=cache,../../x', '#compare=head,1', '#wgsl=<script>', `#pins=${'1.1,'.repeat(999)}`,
-      `#text=${'x'.repeat(MAX_TEXT + 1)}`, '#style=rocket', '#write=yes', '#words=true', '#toString=1',
+      `#text=${'x'.repeat(MAX_TEXT + 1)}`, '#style=rocket', '#write=yes', '#write=2.eJx_', '#write=1.eJ.x', '#write=1.<b>', `#write=1.${'x'.repeat(16_001)}`, '#words=true', '#toString=1',
     ]) {
       const { address, problems } = read(hostile);
       expect(address, hostile).toEqual(START);

@@ -50,9 +50,12 @@ async def write_start(viewer: Viewer, prompt: str, chat: bool = False) -> dict[s
 
 
 @method()
-async def write_restore(viewer: Viewer, ids: list[int], prompt: int) -> dict[str, Any]:
-    """Begin with the tokens of an earlier text, of which the first ``prompt`` were its prompt."""
-    return await _writer(viewer).restore(ids, prompt)
+async def write_restore(viewer: Viewer, ids: list[int], prompt: int, scored: bool = False) -> dict[str, Any]:
+    """Begin with the tokens of an earlier text, of which the first ``prompt`` were its prompt.
+
+    With ``scored``, the answer has the probabilities that the model gives to the other ones.
+    """
+    return await _writer(viewer).restore(ids, prompt, scored)
 
 
 @method()

@@ -1,5 +1,6 @@
 /** The state of a heat map and what changes it; heatmap.js mounts it, gestures.js listens to the visitor. */
 
+import { paperPicture } from '../paper.js';
 import { draw } from './draw.js';
 import { PAPER } from './figure.js';
 import { FONT, labelRoom } from './labels.js';
@@ -69,7 +70,8 @@ function sideOf({ width, room, hasMargins }) {
 /** @param {HeatMap} map @returns {import('./draw.js').Scene} */
 export function sceneOf(map) {
   map.theme ??= readTheme(map.element);
-  const { width, room, view, tokens, picture, row, column, hover, pins, margins, theme } = map;
+  const { width, room, view, tokens, row, column, hover, pins, margins, theme } = map;
+  const picture = theme === PAPER ? paperPicture(map.picture) : map.picture;
   return { width, left: room, top: room, side: sideOf(map), view, tokens, picture, row, column, hover, pins, margins, theme };
 }
 

@@ -38,7 +38,7 @@ export function buildCompare(actions) {
   const about = 'A is always the head in focus: choose another one above, and its map follows.';
   const parts = [
     h('header', null, heading('Compare', about), stop),
-    h('div', { class: 'compare-choice' }, h('div', { class: 'scroll-x' }, kinds), fields),
+    h('div', { class: 'compare-choice' }, kinds, fields),
     note,
     body,
   ];

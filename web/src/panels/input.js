@@ -163,7 +163,7 @@ function ready(panel, text) {
   if (text !== panel.sample) begin(panel, text);
   label(panel);
   const { input } = panel.store.state;
-  const asked = input.kind === 'synthetic' || input.kind === 'write' || input.kind === 'file';
+  const asked = input.kind !== 'sample' && input.kind !== 'text';
   // What was chosen before Python was there waits for it already.
   if (asked && !panel.view.sentence.hidden) follow(panel, input);
   else if (waited && !panel.view.sentence.hidden) void start(panel);
@@ -180,12 +180,24 @@ function follow(panel, input) {
     void ownData(panel).then((own) => own.reopen(input.name));
     return undefined;
   }
+  if (input.kind === 'python') return missing(panel, input);
   view.area.value = input.kind === 'text' ? input.text : sample;
   if (view.sentence.hidden) show(panel, 'sentence');
   else if (view.area.value === sample || actions.isAtHand(view.area.value)) void start(panel);
   grow(panel);
   label(panel);
   panel.store.set({ input });
+}
+
+/** What a cell has shown is gone with its Python, or was replaced since. @param {Panel} panel @param {Extract<import('../address.js').Input, { name: string }>} input */
+async function missing(panel, input) {
+  const { view, actions, sample, store } = panel;
+  view.area.value = sample;
+  reveal(panel, 'sentence');
+  grow(panel);
+  store.set({ input });
+  if (store.state.source?.title !== sample) await run(panel, actions.openSample, sample);
+  say(panel, `“${shorten(input.name)}” was shown here by a cell of the console. The page does not keep what Python has made: run the cell again to see it. The sample is shown instead.`);
 }
 
 /** @param {Panel} panel */
@@ -260,6 +272,7 @@ async function start(panel) {
   clearTimeout(panel.timer);
   const text = view.area.value;
   if (!text.trim()) return say(panel, EMPTY);
+  if (panel.store.state.input.kind === 'python') panel.store.set({ input: inputOf(panel) });
   if (panel.python !== 'ready') {
     panel.python = 'waiting';
     return label(panel);

@@ -11,8 +11,8 @@ export function createWriteApi(call) {
   return {
     /** @param {string} prompt @param {boolean} chat @returns {Promise<Written>} */
     start: (prompt, chat) => call('write_start', { prompt, chat }),
-    /** @param {number[]} ids @param {number} prompt how many of them were given @returns {Promise<Written>} */
-    restore: (ids, prompt) => call('write_restore', { ids, prompt }),
+    /** @param {number[]} ids @param {number} prompt how many of them were given @param {boolean} scored whether the others' probabilities are told @returns {Promise<Written>} */
+    restore: (ids, prompt, scored) => call('write_restore', { ids, prompt, scored }),
     /** @param {number} count @param {import('../types').Sampling} sampling @returns {Promise<Written>} */
     next: (count, sampling) => call('write_next', { count, ...sampling }),
     /** @param {number} length @param {number | null} [token] @returns {Promise<Written>} */

@@ -3,12 +3,11 @@
 import { fill, h } from '../dom.js';
 import { formatBytes, formatCount, formatTime, shortError } from '../format.js';
 import { field, select, tableCaption } from './elements.js';
-import { CONTEXT, DTYPES, formatRate, formatSeconds } from './write-words.js';
+import { CONTEXT, DTYPES, formatRate, formatSeconds, SIZES } from './write-words.js';
 
 /** @typedef {import('../types').CacheChoice} CacheChoice */
 
 const TIMES = 'One token is processed once more, with a timestamp around each kernel.';
-const SIZES = [64, 128, 256, 512, 1024];
 
 /** @param {(choice: CacheChoice) => void} onChange */
 export function mountCache(onChange) {

@@ -1,9 +1,8 @@
 /** Which heads take part: a switch for each, layers from left to right. */
 
 import { h } from '../dom.js';
+import { SHAPE } from './write-state.js';
 import { headsAfter, moveInGrid } from './write-words.js';
-
-const SHAPE = { layers: 30, heads: 9 };
 
 /**
  * @param {import('../store.js').Store} store
@@ -88,5 +87,13 @@ export function mountHeads(store, onChange) {
 
   store.on(['layer', 'head', 'sourceNumber'], paint);
   paint();
-  return { element, list };
+  return {
+    element,
+    list,
+    /** Shows which heads are off, without a word to the model. @param {[layer: number, head: number][]} heads */
+    show(heads) {
+      off = new Set(heads.map(([layer, head]) => `${layer}/${head}`));
+      paint();
+    },
+  };
 }

@@ -23,7 +23,6 @@ export async function load(panel) {
   try {
     panel.loaded = await actions.loadModel(cache.choice(), view.loading.show);
     if (!panel.loaded) say(panel, 'Loading was cancelled; press the button to load again.');
-    else if (panel.heads.list().length) await panel.api.headsOff(panel.heads.list());
   } catch (error) {
     const detail = shortError(error);
     say(panel, describeFailure(detail), 'bad', detail);

@@ -1,7 +1,6 @@
 /** What the maps of the page show of the text that is written, and what of it is chosen or pointed at. */
 
 import { byToken, positionOf, tokenAt } from '../reading.js';
-import { openSource } from '../store.js';
 import { report } from './write-panel.js';
 import { describeLooking } from './write-words.js';
 
@@ -26,7 +25,10 @@ export async function refresh(panel, growing) {
     const source = await panel.api.view(growing);
     // The newest token is in focus unless the visitor has chosen one.
     const query = panel.chosen < 0 ? source.length - 1 : Math.min(positionOf(source, panel.chosen), source.length - 1);
-    if (panel.entered) openSource(panel.store, source, { query });
+    if (!panel.entered || !panel.actions.open(source, { query })) return;
+    // The token that the address asks for is chosen, unless it is the newest.
+    const asked = panel.store.state.query;
+    if (asked < source.length - 1) choose(panel, tokenAt(source, asked));
   } catch (error) {
     if (!growing) report(panel, error);
   } finally {

@@ -11,6 +11,11 @@ import { buttonStates } from './write-words.js';
  * @typedef {object} Actions what the page does when it is asked to
  * @property {(choice: CacheChoice, onProgress: (stage: string, loaded: number, total: number) => void) => Promise<boolean>} loadModel
  * @property {() => void} cancelModel
+ * @property {() => Promise<boolean>} hasModel whether the model is in the browser's cache
+ * @property {(source: import('../types').SourceInfo, focus: Partial<import('../store.js').State>) => boolean} open shows a
+ *   source; whether the address had asked for a focus in it, which was taken instead
+ * @property {() => void} forget the focus that the address asks for
+ * @property {() => void} unclear the address has something that is no state of this panel
  *
  * @typedef {object} Panel
  * @property {import('../store.js').Store} store
@@ -29,6 +34,10 @@ import { buttonStates } from './write-words.js';
  * @property {boolean} entered whether the panel is shown
  * @property {boolean} loaded whether the model is there
  * @property {boolean} kept whether Python has the text; it has lost it when the GPU was lost
+ * @property {boolean} unread whether the text came with the address, and the model has not read it
+ * @property {number} follows counts the addresses that were followed: what was begun before one is over
+ * @property {(() => void)[]} waiting until the panel is not busy
+ * @property {ReturnType<typeof import('./write-address.js').keepInAddress>} address
  * @property {'' | 'loading' | 'writing'} busy
  * @property {boolean} stopping
  * @property {number} chosen index of the token that was clicked, -1 for the newest
@@ -43,11 +52,17 @@ import { buttonStates } from './write-words.js';
 /** What can be done follows what the model does. @param {Panel} panel @param {'' | 'loading' | 'writing'} busy */
 export function setBusy(panel, busy) {
   panel.busy = busy;
+  if (!busy) for (const go of panel.waiting.splice(0)) go();
   panel.token.setBusy(Boolean(busy));
   panel.cache.setBusy(Boolean(busy));
-  panel.times.reset(panel.tokens.length > 0 && !busy);
-  panel.compare.reset(panel.tokens.length > 1 && !busy);
+  panel.times.reset(panel.kept && panel.tokens.length > 0 && !busy);
+  panel.compare.reset(panel.kept && panel.tokens.length > 1 && !busy);
   label(panel);
+}
+
+/** Resolves when the panel is not busy. @param {Panel} panel @returns {Promise<void>} */
+export function idle({ busy, waiting }) {
+  return busy ? new Promise((resolve) => waiting.push(resolve)) : Promise.resolve();
 }
 
 /** @param {Panel} panel */
@@ -86,6 +101,12 @@ export function samplingOf({ view: { sampling } }) {
     top_p: sampling.topP.read(),
     seed: sampling.seed.read() ?? 0,
   };
+}
+
+/** What stands in the fields. @param {Panel['view']} view */
+export function fieldsOf({ prompt, chat, sampling }) {
+  const { value } = /** @type {HTMLInputElement} */ (chat.querySelector('input:checked'));
+  return { prompt: prompt.value, chat: value === 'chat', numbers: Object.values(sampling).map((one) => one.read()) };
 }
 
 /** How many tokens are asked for. @param {Panel} panel */

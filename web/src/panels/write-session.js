@@ -2,7 +2,7 @@
 
 import { load } from './write-load.js';
 import { choose, refresh, refreshSometimes } from './write-maps.js';
-import { countOf, report, samplingOf, say, setBusy } from './write-panel.js';
+import { countOf, fieldsOf, report, samplingOf, say, setBusy } from './write-panel.js';
 import { describeEnd, describeWritten } from './write-words.js';
 
 /**
@@ -15,12 +15,15 @@ import { describeEnd, describeWritten } from './write-words.js';
 /** Begins a text with the prompt. @param {Panel} panel @param {number} [count] tokens to write */
 export async function begin(panel, count = countOf(panel)) {
   const { api, view } = panel;
-  const prompt = view.prompt.value;
+  const { prompt, chat } = fieldsOf(view);
   if (!prompt.trim()) return say(panel, 'Type a few words first: a text begins with its prompt.');
-  const chat = /** @type {HTMLInputElement} */ (view.chat.querySelector('input:checked')).value === 'chat';
   return working(panel, async () => {
+    panel.address.changed(true);
+    if (!panel.kept) await prepare(panel);
     const answer = await api.start(prompt, chat);
     panel.kept = true;
+    panel.unread = false;
+    panel.actions.forget();
     panel.chosen = -1;
     take(panel, answer);
     panel.speech.begin(answer.prompt);
@@ -31,30 +34,49 @@ export async function begin(panel, count = countOf(panel)) {
 /** Goes on with the text. @param {Panel} panel @param {number} count tokens to write */
 export function goOn(panel, count) {
   return working(panel, async () => {
+    panel.address.changed(true);
     await restore(panel);
     await write(panel, count);
   });
 }
 
-/** Reads the text again where Python has lost it. @param {Panel} panel */
-async function restore(panel) {
-  const { api, tokens, written } = panel;
-  if (panel.kept || !written) return;
-  const told = tokens.slice();
-  const answer = await api.restore(tokens.map(({ id }) => id), written.prompt);
-  panel.kept = true;
-  take(panel, { ...answer, tokens: told });
+/** Reads a text that came with the address. @param {Panel} panel */
+export function read(panel) {
+  return working(panel, () => restore(panel), 'Reading …');
 }
 
-/** Runs what the model does, one thing at a time, once the model is there. @param {Panel} panel @param {() => Promise<void>} work */
-async function working(panel, work) {
+/** Reads the text again where Python does not have it. @param {Panel} panel */
+async function restore(panel) {
+  const { api, tokens, written, unread } = panel;
+  if (panel.kept || !written) return;
+  await prepare(panel);
+  const told = tokens.slice();
+  const answer = await api.restore(tokens.map(({ id }) => id), written.prompt, unread);
+  Object.assign(panel, { kept: true, unread: false });
+  // What an address says of a text is not believed where the model can tell.
+  take(panel, { ...answer, ...(!unread && { tokens: told }), finished: written.finished });
+  if (panel.chosen >= 0) panel.askAlternatives(panel.chosen);
+}
+
+/** Lets the model have the cache and the heads that are chosen. @param {Panel} panel */
+async function prepare({ api, cache, heads }) {
+  await api.headsOff(heads.list());
+  await api.cache(cache.choice());
+}
+
+/**
+ * Runs what the model does, one thing at a time, once the model is there.
+ * @param {Panel} panel @param {() => Promise<void>} work @param {string} [said] meanwhile
+ */
+async function working(panel, work, said = 'Writing …') {
+  const { follows } = panel;
   if (panel.busy) return;
   if (!panel.loaded && !(await load(panel))) return;
-  // Another input may have been chosen while the model was loaded.
-  if (!panel.entered) return;
+  // Another input may have been chosen while the model was loaded, or another address followed.
+  if (!panel.entered || follows !== panel.follows) return;
   setBusy(panel, 'writing');
   panel.stopping = false;
-  say(panel, 'Writing …');
+  say(panel, said);
   panel.speech.begin(panel.tokens.length);
   try {
     await work();
@@ -66,7 +88,8 @@ async function working(panel, work) {
     setBusy(panel, '');
   }
   panel.speech.tell(panel.tokens, true);
-  if (panel.kept) await refresh(panel, false);
+  panel.address.changed();
+  if (panel.kept && follows === panel.follows) await refresh(panel, false);
 }
 
 /** Why nothing more is written. @param {Panel} panel */
@@ -103,11 +126,13 @@ function take(panel, answer) {
   cache.showFigures(answer);
   times.reset(!panel.busy);
   panel.compare.reset(tokens.length > 1 && !panel.busy);
+  panel.address.changed();
 }
 
 /** Drops tokens, and puts another one in their place. @param {Panel} panel @param {number} length that stays @param {WrittenToken} [token] */
 export function back(panel, length, token) {
   return working(panel, async () => {
+    panel.address.changed(true);
     await restore(panel);
     take(panel, await panel.api.back(length, token?.id ?? null));
     if (token) choose(panel, length);
@@ -136,7 +161,7 @@ export async function changeCache(panel, choice) {
 /** @param {Panel} panel @param {[layer: number, head: number][]} off */
 export async function switchHeads(panel, off) {
   if (!panel.loaded) return;
-  panel.compare.reset(panel.tokens.length > 1 && !panel.busy); // it would go on with other heads
+  panel.compare.reset(panel.kept && panel.tokens.length > 1 && !panel.busy); // it would go on with other heads
   try {
     await panel.api.headsOff(off);
   } catch (error) {

@@ -14,6 +14,7 @@ import { formatPercent } from './write-words.js';
 
 const LINES = 10;
 const NOTHING = 'Click a token, or move with the arrow keys, to see what else the model would have written there.';
+const UNREAD = 'What else the model would have written here is known once it has read the text again.';
 const FIRST = 'This is the first token: there is nothing before it that the model could go on from.';
 
 /** @param {Actions} actions */
@@ -52,7 +53,7 @@ export function mountToken(actions) {
       const { logProbability } = token;
       fill(title, tokenMark(token.text, index), ` token ${index}`, logProbability != null && `, ${formatPercent(Math.exp(logProbability))}`);
       lines.forEach((each, i) => each.show(alternatives[i] ?? null, alternatives[i]?.id === token.id));
-      note.textContent = describe(token, alternatives);
+      note.textContent = describe(token, index, alternatives);
       enable();
     },
     /** While the model writes nothing can be taken. @param {boolean} now */
@@ -63,9 +64,9 @@ export function mountToken(actions) {
   };
 }
 
-/** @param {WrittenToken} token @param {WrittenToken[]} alternatives */
-function describe({ id }, alternatives) {
-  if (!alternatives.length) return FIRST;
+/** @param {WrittenToken} token @param {number} index @param {WrittenToken[]} alternatives */
+function describe({ id }, index, alternatives) {
+  if (!alternatives.length) return index ? UNREAD : FIRST;
   const sum = alternatives.reduce((total, { logProbability }) => total + Math.exp(logProbability ?? -Infinity), 0);
   const together = `Together ${formatPercent(Math.min(1, sum))}. Click one to go on from it.`;
   return alternatives.some((each) => each.id === id) ? together : `The token that stands here is none of the ten likeliest. ${together}`;

@@ -10,6 +10,9 @@ import { formatBytes, formatCount } from '../format.js';
 export const MODEL_BYTES = 98_362_432;
 export const CONTEXT = 2048; // tokens that the model can read at once
 
+/** Tokens of a ring. */
+export const SIZES = [64, 128, 256, 512, 1024];
+
 export const DTYPES = /** @type {[value: string, label: string][]} */ ([
   ['float32', 'float32'],
   ['float16', 'float16'],

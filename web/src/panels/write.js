@@ -7,6 +7,7 @@ import '../styles/write.css';
 import '../styles/write-media.css';
 import { fill, h } from '../dom.js';
 import { latest } from '../latest.js';
+import { keepInAddress, resume } from './write-address.js';
 import { createWriteApi } from './write-api.js';
 import { mountCache, mountTimes } from './write-cache.js';
 import { mountCompare } from './write-compare.js';
@@ -44,6 +45,7 @@ export function mountWrite(element, store, maps, actions) {
     colourBy: (over) => {
       panel.over = over;
       colour(panel);
+      panel.address.changed();
     },
   });
   /** @type {Panel} */
@@ -64,7 +66,10 @@ export function mountWrite(element, store, maps, actions) {
     }),
     cache: mountCache((choice) => void changeCache(panel, choice)),
     times: mountTimes(api, store),
-    heads: mountHeads(store, (off) => void switchHeads(panel, off)),
+    heads: mountHeads(store, (off) => {
+      panel.address.changed();
+      void switchHeads(panel, off);
+    }),
     compare: mountCompare(api, () => ({ length: panel.tokens.length, choice: panel.cache.choice() })),
     speech: mountSpeech(),
     tokens: [],
@@ -72,6 +77,10 @@ export function mountWrite(element, store, maps, actions) {
     entered: false,
     loaded: false,
     kept: false,
+    unread: false,
+    follows: 0,
+    waiting: [],
+    address: { changed() {} },
     busy: '',
     stopping: false,
     chosen: -1,
@@ -83,6 +92,7 @@ export function mountWrite(element, store, maps, actions) {
   };
   layOut(element, panel);
   listen(element, panel);
+  panel.address = keepInAddress(panel);
   keepFocus(element);
 
   return {
@@ -129,6 +139,7 @@ function listen(element, panel) {
   const { store } = panel;
   store.on(['info'], () => panel.entered && void enter(element, panel));
   store.on(['sourceNumber', 'layer', 'head', 'query', 'edit'], () => colour(panel));
+  for (const type of ['input', 'change']) element.addEventListener(type, () => panel.address.changed());
   label(panel);
 }
 
@@ -141,7 +152,7 @@ async function enter(element, panel) {
   label(panel);
   if (info?.webgpu === false) return sayEstimate(panel);
   if (tokens.length && panel.kept && !busy) await refresh(panel, false);
-  return undefined;
+  return resume(panel);
 }
 
 /** @param {Panel} panel */

@@ -38,7 +38,7 @@ export function position(value, scale, maximum) {
 
 /**
  * The colour of a weight among the 256 of a legend, and the ink that is read best on it.
- * @param {Uint8Array} legend RGBA @param {number} at from 0 to 1
+ * @param {Uint8Array | Uint8ClampedArray} legend RGBA @param {number} at from 0 to 1
  */
 export function colorAt(legend, at) {
   const index = 4 * Math.round(255 * Math.min(Math.max(at, 0), 1));
