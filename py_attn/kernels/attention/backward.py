@@ -19,7 +19,7 @@ from py_attn.kernels.attention.options import (
     resolve_like_output,
     resolve_lse,
 )
-from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
+from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots, usual_rows
 from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
@@ -215,7 +215,7 @@ def _choose_tile(options: Options, info: AdapterInfo, rows: int, heads: int, sum
         inline=options.runs_code_per_score,
     )
     plain = [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
-    tile = choose_tile(rows, heads * p.batch, plain)
+    tile = choose_tile(usual_rows(rows, options.sequences), heads * p.batch * (options.sequences or 1), plain)
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(

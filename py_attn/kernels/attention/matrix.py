@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.gpu.kernel import Arg
 from py_attn.gpu.shader import SUBGROUP_ID
@@ -66,11 +67,9 @@ class MatrixTile:
     def fits(self, head_dim: int, value_head_dim: int, limits: Mapping[str, int]) -> bool:
         """Whether workgroup memory and invocations are within the adapter's limits."""
         threads = _SUBGROUP * self.subgroups
-        return (
-            self.workgroup_bytes(head_dim, value_head_dim) <= limits["maxComputeWorkgroupStorageSize"]
-            and threads <= limits["maxComputeInvocationsPerWorkgroup"]
-            and threads <= limits["maxComputeWorkgroupSizeX"]
-        )
+        return self.workgroup_bytes(head_dim, value_head_dim) <= limits[
+            "maxComputeWorkgroupStorageSize"
+        ] and threads <= most_invocations(limits)
 
 
 # Measured in bench/NOTES.md: tall tiles for wide heads, others elsewhere, small ones where memory is short.

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from py_attn.gpu.binding import most_invocations
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -75,11 +77,9 @@ class Tile:
 
     def fits(self, d4: int, wide4: int, limits: Mapping[str, int]) -> bool:
         """Whether workgroup memory and invocations are within the adapter's limits."""
-        return (
-            self.workgroup_bytes(d4, wide4) <= limits["maxComputeWorkgroupStorageSize"]
-            and self.tx * self.ty <= limits["maxComputeInvocationsPerWorkgroup"]
-            and self.tx * self.ty <= limits["maxComputeWorkgroupSizeX"]
-        )
+        return self.workgroup_bytes(d4, wide4) <= limits[
+            "maxComputeWorkgroupStorageSize"
+        ] and self.tx * self.ty <= most_invocations(limits)
 
     def too_tall(self, rows: int) -> bool:
         """Whether at least half of it would stand empty above ``rows``."""
