@@ -81,13 +81,13 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     if variant in ("subgroup", "auto"):
         tile = None
         if info.subgroup_min_size >= fewest:
-            tile = _choose_tile(options, info, info.subgroup_min_size)
+            tile = _choose_tile(options, info, "subgroup")
         if tile:
             return config_for_tile(options, info, "subgroup", tile)
         if variant == "subgroup":
             lacks = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
             raise ValueError(f"variant: subgroup needs {lacks}, which {info} lacks")
-    tile = _choose_tile(options, info, 0)
+    tile = _choose_tile(options, info, "tiled")
     if tile:
         return config_for_tile(options, info, "tiled", tile)
     if variant == "tiled":
@@ -99,10 +99,16 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     return Config("naive", unrolled=not info.software)
 
 
-def _choose_tile(options: Options, info: AdapterInfo, subgroup_size: int) -> Tile | None:
-    p = options.problem
-    d4, dv4 = in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)
-    tiles = tiles_for(d4, dv4, info.limits, subgroup_size, info.software, inline=options.runs_code_per_score)
+def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> list[Tile]:
+    """What this adapter can run as "tiled" or "subgroup", the fastest first."""
+    d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
+    size = info.subgroup_min_size if variant == "subgroup" else 0
+    return tiles_for(d4, dv4, info.limits, size, info.software, inline=options.runs_code_per_score)
+
+
+def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:
+    p, dv4 = options.problem, in_vec4s(options.problem.value_head_dim)
+    tiles = fitting_tiles(options, info, variant)
     split_keys = p.keys if may_split(options) else 0
     rows, heads = usual_rows(p.queries, options.sequences), p.batch * p.heads * (options.sequences or 1)
     return choose_tile(rows, heads, tiles, split_keys=split_keys, wide4=dv4)

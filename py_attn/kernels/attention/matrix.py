@@ -75,6 +75,7 @@ class MatrixTile:
 # Measured in bench/NOTES.md: tall tiles for wide heads, others elsewhere, small ones where memory is short.
 _TALL = (MatrixTile(8, 32), MatrixTile(8, 16))
 _TILES = (MatrixTile(4, 16), MatrixTile(2, 16), MatrixTile(1, 16))
+TILES = (*_TALL, *_TILES)
 # About two workgroups for each of an H200's 132 cores: with fewer, shorter tiles keep more of them at work.
 _ENOUGH_WORKGROUPS = 256
 
@@ -115,7 +116,7 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
         max(p.head_dim, p.value_head_dim) > 64
         and p.batch * p.heads * -(-p.queries // _TALL[0].queries) >= _ENOUGH_WORKGROUPS
     )
-    for tile in (*_TALL, *_TILES) if tall else _TILES:
+    for tile in TILES if tall else _TILES:
         if tile.fits(p.head_dim, p.value_head_dim, info.limits):
             return tile
     raise ValueError(

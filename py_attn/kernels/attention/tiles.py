@@ -106,12 +106,18 @@ _HARDWARE = (
     (128, Tile(4, 8, 4, 16, 2, 8)),
     (128, Tile(4, 2, 4, 16, 2, 4)),
 )
+
+
+def name_of(tile: Tile) -> str:
+    """Rows and keys, invocations along both, and what is staged at a time."""
+    return (
+        f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}, {tile.depth4} and {tile.value_keys}"
+        f"{', resident' if tile.query_resident else ''}{', two buffers' if tile.buffers == 2 else ''}"
+    )
+
+
 #: What a GPU may get, by name; :meth:`Device.tune` chooses between them and the tests run all of them.
-CANDIDATES: Mapping[str, Tile] = {
-    f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}, {tile.depth4} and {tile.value_keys}"
-    f"{', resident' if tile.query_resident else ''}{', two buffers' if tile.buffers == 2 else ''}": tile
-    for _, tile in _HARDWARE
-}
+CANDIDATES: Mapping[str, Tile] = {name_of(tile): tile for _, tile in _HARDWARE}
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
 # with one store each) and gains nothing from large tiles.
 SOFTWARE = (Tile(4, 8, 4, 16, 4, 8), Tile(4, 4, 4, 16, 2, 4), Tile(4, 2, 4, 16, 2, 4))
