@@ -11,20 +11,25 @@ from bench.clocks import gpu_time, recorded
 from bench.shaders import bench_shader, bound
 from py_attn.gpu.device import Device
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import Binding, Shader
+from py_attn.gpu.shader import SUBGROUP_ID, Binding, Shader
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention.matrix import ENABLE, missing
 
 _PARAMS = ParamsLayout(count="u32", never="f32")
 _WORKGROUP = 256
 _NEVER = 12345.678
 #: Multiply-adds of one invocation and turn of ceiling_fma.wgsl: 4 times 8 chains of vec4s.
 _FMA_TURN = 4 * 8 * 4
+#: Multiply-adds of one workgroup and turn of ceiling_matrix.wgsl: eight products in each of eight subgroups.
+_MATRIX_TURN = 8 * 8 * 16**3
 
 
 @functools.cache
 def _shader(name: str) -> Shader:
     source = (Binding("source", "vec4<f32>"),) if name in ("read", "copy") else ()
-    return bench_shader(f"ceiling_{name}", _PARAMS, (*source, Binding("sink", "vec4<f32>", writes=True)))
+    bindings = (*source, Binding("sink", "vec4<f32>", writes=True))
+    extensions = (ENABLE, (SUBGROUP_ID,)) if name == "matrix" else ((), ())
+    return bench_shader(f"ceiling_{name}", _PARAMS, bindings, *extensions)
 
 
 def _dispatch(
@@ -42,7 +47,8 @@ async def ceilings(device: Device) -> dict[str, Any]:
     dict
         ``read_gbs``, ``copy_gbs`` (bytes read plus bytes written), ``fma_tflops``, ``empty_us`` (one empty
         dispatch among many), ``empty_pair_us`` (a pass of two), ``empty_wall_us`` (one, submitted and waited
-        for), ``clock_ratio`` (wall over timestamps on a long pass; None without timestamps).
+        for), ``clock_ratio`` (wall over timestamps on a long pass; None without timestamps),
+        ``matrix_tflops`` (float16 subgroup matrices with float32 sums; None without them).
     """
     software = device.info.software
     size = 1 << 26 if software else _largest(device, 1 << 30)
@@ -61,11 +67,16 @@ async def ceilings(device: Device) -> dict[str, Any]:
         empty = lambda n: _dispatch(device, "empty", [target], 0xFFFFFFFF, 1, _NEVER)  # noqa: E731
         alone = await gpu_time(device, empty, calls=64)
         pair = await gpu_time(device, empty, calls=2)
+        matrix = None
+        if not missing(device.info):
+            turn = lambda n: _dispatch(device, "matrix", [target], turns, fma_groups, _NEVER)  # noqa: E731
+            matrix = 2 * _MATRIX_TURN * turns * fma_groups / (await gpu_time(device, turn)).gpu_us / 1e6
         flops = 2 * _FMA_TURN * turns * fma_groups * _WORKGROUP
         result = {
             "read_gbs": size / read.gpu_us / 1e3,
             "copy_gbs": 2 * size / copy.gpu_us / 1e3,
             "fma_tflops": flops / fma.gpu_us / 1e6,
+            "matrix_tflops": matrix,
             "empty_us": alone.gpu_us,
             "empty_pair_us": 2 * pair.gpu_us,
             "empty_wall_us": await _empty_wall(device, empty),

@@ -65,7 +65,13 @@ async def pass_us(program: Program, lead: int = 0) -> tuple[float, bool]:
     return (clock.wall_us, False) if clock.gpu_us is None else (clock.gpu_us, True)
 
 
-async def gpu_time(device: Device, call: Callable[[int], object], *, calls: int | None = None) -> Sample:
+async def gpu_time(
+    device: Device,
+    call: Callable[[int], object],
+    *,
+    calls: int | None = None,
+    limits: Budget | None = None,
+) -> Sample:
     """Time ``call(n)`` on the GPU, n counting up so that inputs can rotate.
 
     Parameters
@@ -74,8 +80,10 @@ async def gpu_time(device: Device, call: Callable[[int], object], *, calls: int 
         Records one call; what it returns is kept until the program is.
     calls : int, optional
         Calls in a pass; as many as fill the budget's pass unless given.
+    limits : Budget, optional
+        How long to measure; :func:`budget` of the device unless given.
     """
-    limits = budget(device)
+    limits = limits or budget(device)
     if calls is None:
         one = await _probe(device, call)
         calls = max(1, min(64, round(limits.pass_us / max(one, 1.0))))

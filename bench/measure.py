@@ -14,6 +14,7 @@ import py_attn as pa
 from bench import ceilings as _ceilings
 from bench.clocks import gpu_time, recorded, wall_time
 from bench.runs import Check, Options, Run
+from bench.tiles import compare_tiles, has_tiles
 from bench.workloads import Workload, workloads
 from py_attn.kernels.attention.config import device_variants
 
@@ -35,16 +36,18 @@ def _device() -> pa.Device:
     return device
 
 
-def listed(size: str, only: list[str]) -> list[dict[str, Any]]:
-    """The workloads as plain data; ``matrix`` only where the adapter has what it needs.
+def listed(size: str, only: list[str], tiles: bool = False) -> list[dict[str, Any]]:
+    """The workloads as plain data; those of ``matrix`` only where the adapter has what it needs.
 
-    Names that begin with "model" are those of ``bench/language.py``.
+    Names that begin with "model" are those of ``bench/language.py``. With ``tiles`` decode is left out, which
+    has none, unless it is named.
     """
     named = [name for name in only if not name.startswith("model")]
     if only and not named:
         return []
     matrix = "matrix" in device_variants(pa.default_device(), "float16")
-    return [w.plain() for w in workloads(size, named) if w.variant != "matrix" or matrix or named]
+    found = [w for w in workloads(size, named) if w.variant != "matrix" or matrix or named]
+    return [w.plain() for w in found if named or not tiles or w.kind != "decode"]
 
 
 async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -54,16 +57,16 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
     ----------
     options : dict
         ``variant``; ``tile``: fields of the tile to replace, as JSON; ``splits``; ``tune``, ``naive``,
-        ``wall``, ``samples``: whether to let the device choose its tiles, time the naive kernel, measure
-        wall times, and return the reference's rows.
+        ``wall``, ``samples``, ``tiles``: whether to let the device choose its tiles, time the naive kernel,
+        measure wall times, return the reference's rows, and time every tile of the table.
 
     Returns
     -------
     dict
         ``gpu_us`` with quartiles, ``rate`` (TFLOP/s, or GB/s of the cache for decode), ``naive_us``,
         ``wall`` {"alone_us", "row_us"}, ``replay`` likewise for a recorded program, ``error``, ``bound``,
-        ``ok``, ``sets``, ``tuned`` (what the device measured to choose its tiles), and ``expected`` (rows of
-        the reference, for the peers).
+        ``ok``, ``sets``, ``tuned`` (what the device measured to choose its tiles), ``tiles`` as of
+        :func:`bench.tiles.compare_tiles`, and ``expected`` (rows of the reference, for the peers).
     """
     device = _device()
     (workload,) = workloads(size, [name])
@@ -86,6 +89,8 @@ async def measure(name: str, size: str, options: dict[str, Any]) -> dict[str, An
             "check_s": checked - made,
             **await _times(run, options),
         }
+        if options.get("tiles") and has_tiles(run):
+            result["tiles"] = await compare_tiles(run)
         if options.get("samples") and workload.kind in ("attention", "decode"):
             result["expected"] = [row.tolist() for row in check.exact]
             result["rows"] = [list(row) for row in run.rows()]

@@ -26,6 +26,10 @@ _COLD_BYTES = 192 << 20
 _MOST_SETS = 12
 _MOST_SETS_SOFTWARE = 3
 _SAMPLED_ROWS = 48
+# Of gradients: heads, the rows of a head up to which all of them are compared, and a part of the queries.
+_SAMPLED_HEADS = 3
+_MOST_ROWS = 512
+_QUERIES_AT_ONCE = 256
 #: Seeds of query, key, value and output gradient; a set of inputs adds a multiple of 16.
 SEEDS = {"query": 1, "key": 2, "value": 3, "grad": 4}
 
@@ -82,11 +86,10 @@ class Run:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each input."""
         w = self.workload
-        if w.kind == "varlen":
-            packed = (sum(w.sequences), w.heads, w.head_dim)
-            return dict.fromkeys(("query", "key", "value"), packed)
         query = (w.batch, w.heads, w.queries, w.head_dim)
         key = (w.batch, w.kv_heads, w.keys, w.head_dim)
+        if w.lengths:
+            query = key = (sum(w.sequences), w.heads, w.head_dim)
         found = {"query": query, "key": key, "value": key}
         return found | {"grad": query} if w.kind == "backward" else found
 
@@ -115,13 +118,17 @@ class Run:
             both = pa.KVCache(w.batch, w.kv_heads, w.keys, w.head_dim, dtype=w.dtype)
             both.append(made["key"], made["value"])
             made["key"], made["value"] = both.keys, both.values
-        if w.kind == "varlen":
+        if w.lengths:
             made["cu"] = np.cumsum([0, *w.sequences]).astype(np.int32)
         if w.kind == "backward":
-            made["out"], made["lse"] = pa.attention(
-                made["query"], made["key"], made["value"], return_lse=True
-            )
+            made["out"], made["lse"] = self._forward(made, return_lse=True)
         return made
+
+    def _forward(self, given: dict[str, Any], **options: Any) -> Any:
+        tensors, causal = (given["query"], given["key"], given["value"]), self.workload.causal
+        if self.workload.lengths:
+            return pa.varlen_attention(*tensors, given["cu"], given["cu"], causal=causal, **options)
+        return pa.attention(*tensors, causal=causal, **options)
 
     def _with_tile(self, fields: dict[str, Any]) -> Config:
         """The configuration by the static tables, with these fields of its tile replaced."""
@@ -142,14 +149,11 @@ class Run:
             splits = "auto" if self.options.splits is None else self.options.splits
             return pa.decode_attention(given["query"], given["cache"], splits=splits)
         if w.kind == "backward":
-            names = ("grad", "query", "key", "value", "out", "lse")
-            return pa.attention_backward(*(given[name] for name in names))
-        tensors = (given["query"], given["key"], given["value"])
-        if w.kind == "varlen":
-            return pa.varlen_attention(
-                *tensors, given["cu"], given["cu"], causal=w.causal, variant=self.variant
-            )
-        return pa.attention(*tensors, causal=w.causal, variant=self.variant)
+            tensors = [given[name] for name in ("grad", "query", "key", "value", "out", "lse")]
+            if w.lengths:
+                return pa.varlen_attention_backward(*tensors, given["cu"], given["cu"], causal=w.causal)
+            return pa.attention_backward(*tensors, causal=w.causal)
+        return self._forward(given, variant=self.variant)
 
     def naive(self, n: int) -> Any:
         """The same by the textbook kernel ("naive"), where there is one."""
@@ -178,11 +182,11 @@ class Run:
         """Sampled output rows: (batch, head, query), or (sequence, head, query within it)."""
         w = self.workload
         if w.kind == "decode":
-            yield from ((0, head, 0) for head in range(w.heads))
+            yield from ((head % w.batch, head, 0) for head in range(w.heads))
             return
         for n in range(_SAMPLED_ROWS):
             b, h = (n * 7) % w.batch, (n * 5) % w.heads
-            length = w.sequences[b] if w.kind == "varlen" else w.queries
+            length = w.sequences[b] if w.lengths else w.queries
             # First and last rows, and others spread over the middle.
             yield b, h, (0, length - 1, (n * 379) % length)[n % 3]
 
@@ -193,7 +197,7 @@ class Run:
     def part(self, name: str, b: int, h: int, rows: slice | int) -> Array:
         """Rows of one head of an input of the first set, as float32 (or as the storage holds them)."""
         w, shape = self.workload, self.shapes()[name]
-        if w.kind == "varlen":
+        if w.lengths:
             first = self.first(b)
             if isinstance(rows, int):
                 return block(SEEDS[name], shape, first + rows, h)
@@ -209,8 +213,8 @@ class Run:
         for b, h, i in self.rows():
             kv = h // (w.heads // w.kv_heads)
             query = self.part("query", b, h, i)
-            length = w.sequences[b] if w.kind == "varlen" else w.keys
-            queries = w.sequences[b] if w.kind == "varlen" else w.queries
+            length = w.sequences[b] if w.lengths else w.keys
+            queries = w.sequences[b] if w.lengths else w.queries
             shown = slice(0, i + length - queries + 1 if w.causal else length)
             key, value = self.part("key", b, kv, shown), self.part("value", b, kv, shown)
             key, value = key[shown], value[shown]
@@ -244,19 +248,46 @@ class Run:
         (out,) = arrays
         found = Check(exact=self.exact_rows(np.float64), single=self.exact_rows(np.float32))
         for b, h, i in self.rows():
-            found.got.append(out[self.first(b) + i, h] if self.workload.kind == "varlen" else out[b, h, i])
+            found.got.append(out[self.first(b) + i, h] if self.workload.lengths else out[b, h, i])
         return found
 
     def _check_gradients(self, arrays: list[Array]) -> Check:
+        """Rows of the three gradients of a few heads, all of them where they are not many."""
         found, w = Check(), self.workload
-        for b, h in itertools.islice(zip(range(w.batch), range(1, w.heads), strict=False), 3):
-            grad, *qkv = (
-                self.part(n, b, h, slice(None))[None, None] for n in ("grad", "query", "key", "value")
-            )
+        heads = itertools.cycle(range(1, w.heads)) if w.heads > 1 else itertools.repeat(0)
+        for b, h in itertools.islice(zip(range(w.batch), heads, strict=False), _SAMPLED_HEADS):
+            length = w.sequences[b] if w.lengths else w.queries
+            step = max(1, length // _SAMPLED_ROWS) if length > _MOST_ROWS else 1
+            rows = np.unique([*range(0, length, step), length - 1])
+            inputs = [self.part(name, b, h, slice(None)) for name in ("query", "key", "value", "grad")]
             for compute, into in ((np.float64, found.exact), (np.float32, found.single)):
-                into += [
-                    gradient[0, 0]
-                    for gradient in pa.reference.attention_backward(grad, *qkv, compute_dtype=compute)
-                ]
-            found.got += [array[b, h] for array in arrays]
+                into += gradient_rows(*(x.astype(compute) for x in inputs), rows, causal=w.causal)
+            at = self.first(b) + rows if w.lengths else rows
+            found.got += [array[at, h] if w.lengths else array[b, h, at] for array in arrays]
         return found
+
+
+def gradient_rows(
+    query: Array, key: Array, value: Array, grad: Array, rows: Array, *, causal: bool
+) -> list[Array]:
+    """These rows of the gradients of one head's query, key and value, each [rows, D], in the inputs' dtype.
+
+    It goes through the queries in parts, so that no matrix of all scores has to fit into memory.
+    """
+    scale = query.dtype.type(1 / math.sqrt(query.shape[1]))
+    d_query, d_key, d_value = (np.zeros((len(rows), x.shape[1]), x.dtype) for x in (query, key, value))
+    for begin in range(0, len(query), _QUERIES_AT_ONCE):
+        part = slice(begin, begin + _QUERIES_AT_ONCE)
+        q, g = query[part], grad[part]
+        scores = (q * scale) @ key.T
+        if causal:
+            hidden = np.arange(len(key)) > np.arange(begin, begin + len(q))[:, None] + len(key) - len(query)
+            scores[hidden] = -np.inf
+        p, _ = pa.reference.softmax(scores)
+        dp = g @ value.T
+        ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
+        here = (rows >= begin) & (rows < begin + len(q))
+        d_query[here] = ds[rows[here] - begin] @ key * scale
+        d_key += ds[:, rows].T @ q * scale
+        d_value += p[:, rows].T @ g
+    return [d_query, d_key, d_value]

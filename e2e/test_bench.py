@@ -161,3 +161,25 @@ def test_bytes_before_the_first_map_and_over_the_wire(context, watch):
     assert sent < 0.65 * whole
     assert paths["pyodide/pyodide.asm.wasm"]["content-encoding"] == "br"
     assert not any(path.startswith("assets/o") or "jax" in path or "wllama" in path for path in paths)
+
+
+def test_every_tile_is_compared_with_the_one_that_a_call_takes(browser, site_url):
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    lines = []
+    page.route("**/lines", lambda route: (lines.append(route.request.post_data), route.fulfill(status=204)))
+    page.goto(f"{site_url}bench.html?size=small&only=short&tiles=1&report=lines")
+    page.wait_for_selector("html[data-bench=done]")
+    until(page, lambda: "DONE" in lines, "the last line")
+    (row,) = posted(lines, "workload")
+    assert {"naive", "rows"} < row["tiles"]["us"].keys()
+    assert row["tiles"]["chosen"] in row["tiles"]["us"]
+    assert row["tiles"]["ratio"] >= 1
+    assert "wall" not in row
+    assert not posted(lines, "peer")
+    assert not posted(lines, "start")
+    (markdown,) = posted(lines, "markdown")
+    assert "a sentence: B1 H12 S20 D32 takes" in markdown["text"]
+    expect(page.locator("tr[data-workload=short]")).to_contain_text("the time of the fastest tile")
+    context.close()

@@ -92,6 +92,8 @@ def remark(content: dict[str, Any]) -> str:
         if content.get("failed"):
             return f"{content['workload']}: FAILED, {content['failed']}"
         rate = f"{content['gpu_us']:,.1f} µs, {content['rate']:,.3f} ({', '.join(content['ran'])})"
+        if tiles := content.get("tiles"):
+            rate += f", {tiles['ratio']:.3f} of the fastest tile {tiles['best']}"
         return f"{content['workload']}: {rate}{'' if content['ok'] else ', ERROR OVER THE BOUND'}"
     if "read_gbs" in content or "call_us" in content:
         return ", ".join(f"{name} {value:.4g}" for name, value in content.items() if isinstance(value, float))

@@ -15,7 +15,8 @@ import py_attn as pa
 from bench.clocks import gpu_time, wall_time
 from bench.measure import _tune, listed
 from bench.numbers import block, filled, numbers
-from bench.runs import Options, Run
+from bench.runs import Options, Run, gradient_rows
+from bench.tiles import compare_tiles
 from bench.workloads import FULL, SMALL, workloads
 from py_attn.gpu.device import request_device
 from scripts.bench import remark
@@ -68,11 +69,11 @@ def test_the_fill_is_asked_for_as_a_whole(device, bridge):
 @pytest.mark.parametrize("workload", [*FULL, *SMALL], ids=lambda w: f"{w.title}")
 def test_work_is_counted_over_visible_pairs(workload):
     if workload.kind == "decode":
-        rows = workload.keys * workload.kv_heads * 2
+        rows = workload.batch * workload.keys * workload.kv_heads * 2
         bits = {"float32": 32, "float16": 16}.get(workload.dtype, 4)
         assert workload.cache_bytes >= rows * workload.head_dim * bits / 8
         return
-    lengths = workload.sequences if workload.kind == "varlen" else [workload.queries] * workload.batch
+    lengths = workload.sequences if workload.lengths else [workload.queries] * workload.batch
     pairs = sum(np.tri(n).sum() if workload.causal else n * n for n in lengths)
     factor = 2.5 if workload.kind == "backward" else 1
     assert workload.flops == pytest.approx(4 * factor * workload.heads * workload.head_dim * pairs)
@@ -98,6 +99,7 @@ def test_unknown_names_are_refused():
 
 def test_matrix_is_listed_where_the_adapter_has_it(device):
     assert "matrix" not in {w["name"] for w in listed("full", [])}
+    assert not {w["variant"] for w in listed("full", [])} & {"matrix"}
     assert {w["name"] for w in listed("full", ["matrix"])} == {"matrix"}
     with mock.patch.object(pa, "default_device", return_value=device_on(RecordingBridge(**MATRIX_ADAPTER))):
         assert "matrix" in {w["name"] for w in listed("full", [])}
@@ -134,6 +136,29 @@ def test_reference_rows_are_those_of_the_whole_output(device, name):
         whole = pa.reference.attention(q, k, v, causal=workload.causal)
         expected = [whole[row] for row in run.rows()]
     np.testing.assert_allclose(run.exact_rows(np.float64), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_gradients_are_those_of_the_whole(causal, dtype):
+    query, key, value, grad = (block(seed, (600, 8)).astype(dtype) for seed in range(4))
+    rows = np.array([0, 17, 255, 256, 511, 599])
+    found = gradient_rows(query, key, value, grad, rows, causal=causal)
+    heads = (x[None, None] for x in (grad, query, key, value))
+    whole = pa.reference.attention_backward(*heads, causal=causal, compute_dtype=np.float64)
+    for gradient, expected in zip(found, whole, strict=True):
+        assert gradient.dtype == dtype
+        tolerance = 1e-5 if dtype == np.float32 else 1e-12
+        np.testing.assert_allclose(gradient, expected[0, 0, rows], atol=tolerance)
+
+
+def test_only_some_rows_of_long_gradients_are_compared(device):
+    (workload,) = workloads("small", ["backward"])
+    for length, most in ((512, 512), (1500, 60)):
+        run = Run(device, dataclasses.replace(workload, queries=length, keys=length, head_dim=4), Options())
+        check = run._check_gradients([np.zeros(run.shapes()["query"], np.float32)] * 3)
+        assert len(check.got) == len(check.exact) == len(check.single) == 3
+        assert most - 30 <= len(check.got[0]) <= most
 
 
 @pytest.mark.parametrize("name", [w.name for w in SMALL])
@@ -176,3 +201,32 @@ def test_what_is_printed_while_it_runs():
         {"workload": "x", "gpu_us": 1.0, "rate": 2.0, "ran": ["a/b"], "ok": False}
     )
     assert remark({"read_gbs": 1.5, "clock_ratio": None}) == "read_gbs 1.5"
+
+
+@pytest.mark.parametrize("name", ["long-causal", "varlen", "backward", "backward-varlen"])
+def test_every_tile_of_the_table_is_compared_with_the_chosen_one(bridge, name):
+    device = asyncio.run(request_device(RecordingBridge(software=False, subgroup_size=16)))
+    (workload,) = workloads("small", [name])
+    run = Run(device, workload, Options())
+    with mock.patch("bench.tiles.gpu_time", new=same_time):
+        found = asyncio.run(compare_tiles(run))
+    sides = ("query", "key") if workload.kind == "backward" else ("subgroup", "tiled")
+    assert {name.split()[0] for name in found["us"]} == set(sides)
+    assert len(found["us"]) > 10
+    # What the call takes is one of the candidates, by the same name.
+    assert set(found["chosen"].split("; ")) <= found["us"].keys()
+    assert (found["ratio"], found["best"]) == (1, found["chosen"])
+
+
+async def same_time(device, call, *, limits=None):
+    kept = call(0)
+    device.flush()
+    assert kept is not None
+    return mock.Mock(gpu_us=5.0)
+
+
+def test_rows_without_tiles_are_left_out_where_tiles_are_compared(device):
+    names = {w["name"] for w in listed("full", [], True)}
+    assert {"long", "varlen", "backward-long"} <= names
+    assert not {name for name in names if name.startswith("decode")}
+    assert [w["name"] for w in listed("full", ["decode"], True)] == ["decode"]

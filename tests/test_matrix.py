@@ -11,6 +11,7 @@ from py_attn.kernels.attention.config import Config, device_variants
 from py_attn.kernels.attention.matrix import MatrixTile
 from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
+from tests.workgroup_text import workgroup_memory
 
 _FEATURES, (_CONFIG,) = MATRIX_ADAPTER["features"], MATRIX_ADAPTER["matrix_configs"]
 
@@ -26,18 +27,6 @@ def launched(*shapes, variant="matrix", **keywords):
     return bridge.programs[0][0]
 
 
-def declared_bytes(wgsl):
-    """Workgroup memory that a shader declares, padded to 16 bytes."""
-    sizes = {"vec4<f32>": 16, "vec4<u32>": 16}
-    total = 16
-    for inner, count in re.findall(r"var<workgroup> \w+: array<(vec4<\w+>), (\d+)>", wgsl):
-        total += sizes[inner] * int(count)
-    subgroups = int(re.search(r"const SUBGROUPS: u32 = (\d+)u", wgsl)[1])
-    for inner, count in re.findall(r"var<workgroup> \w+: array<array<(vec4<\w+>), (\d+)>, SUBGROUPS>", wgsl):
-        total += subgroups * sizes[inner] * int(count)
-    return total
-
-
 @pytest.mark.parametrize("dims", [(16, 16), (64, 64), (128, 128), (40, 24), (7, 5), (256, 256)])
 def test_a_call_asks_for_what_it_uses(dims):
     d, dv = dims
@@ -46,7 +35,7 @@ def test_a_call_asks_for_what_it_uses(dims):
     assert launch.wgsl.startswith(
         "enable f16;\nenable subgroups;\nenable chromium_experimental_subgroup_matrix;\nrequires subgroup_id;"
     )
-    assert declared_bytes(launch.wgsl) <= 48 << 10
+    assert workgroup_memory(launch.wgsl) <= 48 << 10
     assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
 
 
@@ -55,7 +44,7 @@ def test_tiles_know_their_memory(subgroups, keys):
     tile = MatrixTile(subgroups, keys)
     shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))
     launch = launched(*shapes, variant=Config("matrix", tile))
-    assert declared_bytes(launch.wgsl) == tile.workgroup_bytes(96, 48)
+    assert workgroup_memory(launch.wgsl) == tile.workgroup_bytes(96, 48)
 
 
 @pytest.mark.parametrize(

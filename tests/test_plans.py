@@ -302,7 +302,10 @@ def test_views_beyond_the_binding_limit_are_refused(name):
     [
         ({"software": True, "subgroup_size": 4}, "auto", "rows"),
         ({"software": False}, "auto", "tiled"),
-        ({"software": False, "subgroup_size": 4}, "auto", "subgroup"),
+        ({"software": False, "subgroup_size": 8}, "auto", "subgroup"),
+        # The tiles of subgroups of 4 are too small.
+        ({"software": False, "subgroup_size": 4}, "auto", "tiled"),
+        ({"software": False, "subgroup_size": 4}, "subgroup", "subgroup"),
         ({"software": False, "subgroup_size": 2}, "auto", "tiled"),
         ({"software": True, "subgroup_size": 4}, "subgroup", "subgroup"),
         ({"software": True}, "tiled", "tiled"),

@@ -31,6 +31,7 @@ from scripts.vulkan import swiftshader_environment
 from tests import shader_calls
 from tests.recording_bridge import LIMITS, RecordingBridge
 from tests.test_device import device_on
+from tests.workgroup_text import workgroup_variables
 
 FLOATS = ("float32", "float16", "bfloat16")
 ADAPTERS = {
@@ -340,24 +341,8 @@ def test_workgroup_memory_is_what_the_tile_says(shaders):
             constants["BUFFERS"],
         )
         promised = tile.workgroup_bytes(constants["D4"], constants["DV4"])
-        assert declared_bytes(shader) <= promised <= declared_bytes(shader) + 16, name
-
-
-def declared_bytes(shader):
-    """Bytes of the shader's workgroup variables; array lengths are worked out from its constants."""
-    sizes = {"vec4<f32>": 16, "f32": 4, "u32": 4, "atomic<u32>": 4}
-    names = dict(re.findall(r"^const (\w+)(?:: \w+)? = (.+);$", shader.wgsl, re.MULTILINE))
-
-    def value(expression):
-        words = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
-        return eval(re.sub(r"[A-Z_]+[A-Z_0-9]*", lambda m: f"({value(names[m[0]])})", words))
-
-    total = 0
-    for element, length in re.findall(
-        r"var<workgroup> \w+: (?:array<(?=.*, ))?([\w<>]+?)(?:, (.+)>)?;", shader.wgsl
-    ):
-        total += sizes[element] * (value(length) if length else 1)
-    return total
+        declared = sum(workgroup_variables(shader.wgsl).values())
+        assert declared <= promised <= declared + 16, name
 
 
 def test_lines_lead_back_to_the_template(shaders):

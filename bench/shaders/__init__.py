@@ -13,12 +13,27 @@ from py_attn.gpu.tensor import Tensor
 _FOLDER = str(Path(__file__).parent)
 
 
-def bench_shader(name: str, params: ParamsLayout, bindings: tuple[Binding, ...]) -> Shader:
-    """Render one of the templates of this folder."""
+def bench_shader(
+    name: str,
+    params: ParamsLayout,
+    bindings: tuple[Binding, ...],
+    enable: tuple[str, ...] = (),
+    requires: tuple[str, ...] = (),
+) -> Shader:
+    """Render one of the templates of this folder, with WGSL's extensions and language features."""
     paths = environment().loader.searchpath  # type: ignore[union-attr]
     if _FOLDER not in paths:
         paths.append(_FOLDER)
-    return render(f"{name}.wgsl", f"bench_{name}", "bench", params=params, bindings=bindings, constants={})
+    return render(
+        f"{name}.wgsl",
+        f"bench_{name}",
+        "bench",
+        params=params,
+        bindings=bindings,
+        constants={},
+        enable=enable,
+        requires=requires,
+    )
 
 
 def bound(device: Device, *tensors: Tensor) -> list[BoundBuffer]:

@@ -65,6 +65,11 @@ def grid(workgroups: int, name: str, limits: Limits) -> tuple[int, int, int]:
     return -(-workgroups // rows), rows, 1
 
 
+def most_invocations(limits: Limits) -> int:
+    """How many invocations a workgroup along x may have; by default 256, in compatibility mode 128."""
+    return min(limits["maxComputeInvocationsPerWorkgroup"], limits["maxComputeWorkgroupSizeX"])
+
+
 def check_buffer_count(label: str, count: int, limits: Limits) -> None:
     """Raise :class:`ValueError` when a shader needs more buffers than the device binds at a time."""
     allowed = limits["maxStorageBuffersPerShaderStage"]

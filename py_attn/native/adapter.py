@@ -23,8 +23,8 @@ _LIMITS = {
 }
 #: WebGPU's names of the features that kernels use where there are any, and wgpu's.
 _FEATURES = {"timestamp-query": "timestamp-query", "subgroups": "subgroup", "shader-f16": "shader-f16"}
-#: What WebGPU guarantees of every adapter and kernels rely on.
-_LEAST = {"maxStorageBuffersPerShaderStage": 8, "maxComputeInvocationsPerWorkgroup": 256}
+#: What kernels rely on, which WebGPU guarantees in its compatibility mode too.
+_LEAST = {"maxStorageBuffersPerShaderStage": 8, "maxComputeInvocationsPerWorkgroup": 128}
 
 
 async def request_device() -> tuple[wgpu.GPUDevice, AdapterInfo]:

@@ -1,7 +1,5 @@
 //## Mean over the rows of x [rows, width], then division by the L2 norm; one workgroup in all.
 
-const WORKGROUP = 256u;
-
 var<workgroup> thread_sums: array<f32, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { tilesText } from '../src/bench/figures.js';
 import { judge, speedUp } from '../src/bench/goals.js';
 import { judgeModel, modelPeerText } from '../src/bench/model.js';
 import { sameBeginning } from '../src/bench/peers/client.js';
@@ -54,6 +55,16 @@ describe('judge', () => {
     judge(report([compute, memory]));
     expect(compute).toMatchObject({ share: expect.closeTo(0.2, 9), goals: [{ text: '≥ 12.0 TFLOP/s', value: 13.04, met: true }] });
     expect(memory).toMatchObject({ share: 0.0025, goals: [{ text: '≥ 12.0 GB/s', met: false }] });
+  });
+
+  it('compares subgroup matrices with their own ceiling', () => {
+    const matrix = () => row({ variant: 'matrix' }, { rate: 180 });
+    const [with_, without] = [matrix(), matrix()];
+    const { ceilings } = report([]);
+    judge(report([with_], { ceilings: { ...ceilings, matrix_tflops: 720 } }));
+    judge(report([without]));
+    expect(with_.share).toBe(0.25);
+    expect(without.share).toBeNull();
   });
 
   it('compares with another row, with a peer and with the least that a decode takes', () => {
@@ -121,6 +132,17 @@ describe('toMarkdown', () => {
       '2.00 × the speed of jax-js in wall time (geometric mean of 1)',
       'At least 3.00 × the speed of the naive kernel (Mini|LM)',
     ]);
+  });
+
+  it('lists the times of all tiles where they were measured, the fastest first', () => {
+    const us = { 'tiled 64x64': 102.5, 'tiled 128x64': 100 };
+    const tiles = { chosen: 'tiled 64x64', best: 'tiled 128x64', ratio: 1.025, us };
+    const [line] = toMarkdown(report([row({ title: 'long' }, { tiles })])).split('\n').filter((text) => text.startsWith('long takes'));
+    expect(line).toBe(
+      'long takes tiled 64x64, 1.025 × the time of the fastest tile, tiled 128x64. tiled 128x64: 100 µs; tiled 64x64: 103 µs.',
+    );
+    expect(tilesText({ ...tiles, best: 'tiled 64x64', ratio: 1 })).toBe('1.000 × the time of the fastest tile, its own');
+    expect(tilesText(undefined)).toBe('');
   });
 
   it('says of a peer what there is to say', () => {
@@ -204,6 +226,7 @@ describe('readOptions', () => {
     expect(asked.given).not.toHaveProperty('report');
     expect(readOptions('?only=none&starts=5')).toMatchObject({ nothingElse: true, starts: 5 });
     expect(readOptions('?size=huge&peers=jax-js')).toMatchObject({ size: null, peers: ['jax-js'] });
+    expect(readOptions('?tiles=1&wall=1')).toMatchObject({ tiles: true, peers: [], naive: false, wall: true, starts: 0 });
   });
 });
 

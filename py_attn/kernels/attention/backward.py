@@ -19,7 +19,7 @@ from py_attn.kernels.attention.options import (
     resolve_like_output,
     resolve_lse,
 )
-from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
+from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots, usual_rows
 from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
@@ -195,17 +195,17 @@ def configure(options: Options, info: AdapterInfo) -> BackwardConfig:
         When the head dims need more workgroup memory than the adapter has.
     """
     p = options.problem
-    query = _choose_tile(options, info, p.queries, p.heads, (in_vec4s(p.head_dim),))
-    widths = (in_vec4s(p.head_dim), in_vec4s(p.value_head_dim))
-    key = _choose_tile(options, info, p.keys, p.kv_heads, widths)
+    query = _choose_tile(options, info, "query", p.queries, p.heads)
+    key = _choose_tile(options, info, "key", p.keys, p.kv_heads)
     return BackwardConfig(query, key, unrolled=not info.software)
 
 
-def _choose_tile(options: Options, info: AdapterInfo, rows: int, heads: int, sums4: tuple[int, ...]) -> Tile:
-    """The tile of a launch that sums up gradients of these widths, in vec4s."""
-    p = options.problem
+def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
+    """What this adapter can run for the gradients of the query, or of key and value, the fastest first."""
+    d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
+    sums4 = (d4,) if side == "query" else (d4, dv4)
     tiles = tiles_for(
-        max(in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)),
+        max(d4, dv4),
         max(sums4),
         info.limits,
         0,
@@ -214,8 +214,13 @@ def _choose_tile(options: Options, info: AdapterInfo, rows: int, heads: int, sum
         sums4=sums4,
         inline=options.runs_code_per_score,
     )
-    plain = [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
-    tile = choose_tile(rows, heads * p.batch, plain)
+    return [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
+
+
+def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, heads: int) -> Tile:
+    p, sequences = options.problem, options.sequences
+    plain = fitting_tiles(options, info, side)
+    tile = choose_tile(usual_rows(rows, sequences), heads * p.batch * (sequences or 1), plain)
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(

@@ -9,7 +9,7 @@ from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
 from py_attn.kernels.attention.matrix import MatrixTile, matrix_tile, missing
 from py_attn.kernels.attention.options import Options
-from py_attn.kernels.attention.packing import tile_slots
+from py_attn.kernels.attention.packing import tile_slots, usual_rows
 from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
@@ -20,6 +20,8 @@ NAIVE_WORKGROUP = 64
 ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
 # Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.
 _ROWS_MIN_QUERIES = 16
+# Subgroups of 4 allow only small tiles, and shuffles gain no more than a few percent.
+_FEWEST_LANES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,17 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
         variant = "rows" if options.problem.queries >= _ROWS_MIN_QUERIES else "naive"
     if variant in ("naive", "rows"):
         return Config(str(variant), unrolled=not info.software)
+    fewest = 4 if variant == "subgroup" else _FEWEST_LANES
     if variant in ("subgroup", "auto"):
-        tile = _choose_tile(options, info, info.subgroup_min_size) if info.subgroup_min_size >= 4 else None
+        tile = None
+        if info.subgroup_min_size >= fewest:
+            tile = _choose_tile(options, info, "subgroup")
         if tile:
             return config_for_tile(options, info, "subgroup", tile)
         if variant == "subgroup":
             lacks = "subgroups of 4 or more" if info.subgroup_min_size < 4 else "more workgroup memory"
             raise ValueError(f"variant: subgroup needs {lacks}, which {info} lacks")
-    tile = _choose_tile(options, info, 0)
+    tile = _choose_tile(options, info, "tiled")
     if tile:
         return config_for_tile(options, info, "tiled", tile)
     if variant == "tiled":
@@ -94,12 +99,19 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     return Config("naive", unrolled=not info.software)
 
 
-def _choose_tile(options: Options, info: AdapterInfo, subgroup_size: int) -> Tile | None:
-    p = options.problem
-    d4, dv4 = in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)
-    tiles = tiles_for(d4, dv4, info.limits, subgroup_size, info.software, inline=options.runs_code_per_score)
+def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> list[Tile]:
+    """What this adapter can run as "tiled" or "subgroup", the fastest first."""
+    d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
+    size = info.subgroup_min_size if variant == "subgroup" else 0
+    return tiles_for(d4, dv4, info.limits, size, info.software, inline=options.runs_code_per_score)
+
+
+def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:
+    p, dv4 = options.problem, in_vec4s(options.problem.value_head_dim)
+    tiles = fitting_tiles(options, info, variant)
     split_keys = p.keys if may_split(options) else 0
-    return choose_tile(p.queries, p.batch * p.heads, tiles, split_keys=split_keys, wide4=dv4)
+    rows, heads = usual_rows(p.queries, options.sequences), p.batch * p.heads * (options.sequences or 1)
+    return choose_tile(rows, heads, tiles, split_keys=split_keys, wide4=dv4)
 
 
 def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Tile) -> Config:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.gpu.kernel import Arg
 from py_attn.gpu.shader import SUBGROUP_ID
@@ -66,16 +67,15 @@ class MatrixTile:
     def fits(self, head_dim: int, value_head_dim: int, limits: Mapping[str, int]) -> bool:
         """Whether workgroup memory and invocations are within the adapter's limits."""
         threads = _SUBGROUP * self.subgroups
-        return (
-            self.workgroup_bytes(head_dim, value_head_dim) <= limits["maxComputeWorkgroupStorageSize"]
-            and threads <= limits["maxComputeInvocationsPerWorkgroup"]
-            and threads <= limits["maxComputeWorkgroupSizeX"]
-        )
+        return self.workgroup_bytes(head_dim, value_head_dim) <= limits[
+            "maxComputeWorkgroupStorageSize"
+        ] and threads <= most_invocations(limits)
 
 
 # Measured in bench/NOTES.md: tall tiles for wide heads, others elsewhere, small ones where memory is short.
 _TALL = (MatrixTile(8, 32), MatrixTile(8, 16))
 _TILES = (MatrixTile(4, 16), MatrixTile(2, 16), MatrixTile(1, 16))
+TILES = (*_TALL, *_TILES)
 # About two workgroups for each of an H200's 132 cores: with fewer, shorter tiles keep more of them at work.
 _ENOUGH_WORKGROUPS = 256
 
@@ -116,7 +116,7 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
         max(p.head_dim, p.value_head_dim) > 64
         and p.batch * p.heads * -(-p.queries // _TALL[0].queries) >= _ENOUGH_WORKGROUPS
     )
-    for tile in (*_TALL, *_TILES) if tall else _TILES:
+    for tile in TILES if tall else _TILES:
         if tile.fits(p.head_dim, p.value_head_dim, info.limits):
             return tile
     raise ValueError(

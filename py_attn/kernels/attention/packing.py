@@ -93,6 +93,11 @@ def tile_slots(total: int, sequences: int, tile_rows: int) -> int:
     return total // tile_rows + sequences
 
 
+def usual_rows(total: int, sequences: int | None) -> int:
+    """The rows for which a tile is chosen: of the usual sequence of a packed call, else all of them."""
+    return total if sequences is None else max(1, -(-total // sequences))
+
+
 def plan_tile_table(call: Call, tile_rows: int, side: str, name: str) -> tuple[NewTensor, Launch]:
     """The table of packed tiles, uint32 [slots, 2, 4], and the launch that fills it; see varlen_tiles.wgsl.
 

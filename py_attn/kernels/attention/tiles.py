@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from py_attn.gpu.binding import most_invocations
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -75,11 +77,9 @@ class Tile:
 
     def fits(self, d4: int, wide4: int, limits: Mapping[str, int]) -> bool:
         """Whether workgroup memory and invocations are within the adapter's limits."""
-        return (
-            self.workgroup_bytes(d4, wide4) <= limits["maxComputeWorkgroupStorageSize"]
-            and self.tx * self.ty <= limits["maxComputeInvocationsPerWorkgroup"]
-            and self.tx * self.ty <= limits["maxComputeWorkgroupSizeX"]
-        )
+        return self.workgroup_bytes(d4, wide4) <= limits[
+            "maxComputeWorkgroupStorageSize"
+        ] and self.tx * self.ty <= most_invocations(limits)
 
     def too_tall(self, rows: int) -> bool:
         """Whether at least half of it would stand empty above ``rows``."""
@@ -106,12 +106,18 @@ _HARDWARE = (
     (128, Tile(4, 8, 4, 16, 2, 8)),
     (128, Tile(4, 2, 4, 16, 2, 4)),
 )
+
+
+def name_of(tile: Tile) -> str:
+    """Rows and keys, invocations along both, and what is staged at a time."""
+    return (
+        f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}, {tile.depth4} and {tile.value_keys}"
+        f"{', resident' if tile.query_resident else ''}{', two buffers' if tile.buffers == 2 else ''}"
+    )
+
+
 #: What a GPU may get, by name; :meth:`Device.tune` chooses between them and the tests run all of them.
-CANDIDATES: Mapping[str, Tile] = {
-    f"{tile.queries}x{tile.keys} by {tile.tx}x{tile.ty}, {tile.depth4} and {tile.value_keys}"
-    f"{', resident' if tile.query_resident else ''}{', two buffers' if tile.buffers == 2 else ''}": tile
-    for _, tile in _HARDWARE
-}
+CANDIDATES: Mapping[str, Tile] = {name_of(tile): tile for _, tile in _HARDWARE}
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
 # with one store each) and gains nothing from large tiles.
 SOFTWARE = (Tile(4, 8, 4, 16, 4, 8), Tile(4, 4, 4, 16, 2, 4), Tile(4, 2, 4, 16, 2, 4))

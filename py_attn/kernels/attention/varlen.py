@@ -71,7 +71,9 @@ def varlen_attention(
     keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        return forward.plan_call(_resolve(**tensors, **keywords._asdict()), variant, return_lse=return_lse)
+        return forward.plan_call(
+            resolve_packed(**tensors, **keywords._asdict()), variant, return_lse=return_lse
+        )
 
     made = run_call("varlen_attention", tensors, (*keywords, variant, return_lse), make)
     return (made["out"][0], made["lse"][0]) if return_lse else made["out"][0]
@@ -128,7 +130,7 @@ def varlen_attention_backward(
     keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        call = _resolve(**tensors, **keywords._asdict(), slope=True)
+        call = resolve_packed(**tensors, **keywords._asdict(), slope=True)
         given = {name: _lead(name, x, 2 if name == "lse" else 3) for name, x in results.items()}
         return backward.plan_call(call, **given)
 
@@ -136,7 +138,10 @@ def varlen_attention_backward(
     return tuple(made[name] if name == "d_sinks" else made[name][0] for name in backward.gradients(sinks))
 
 
-def _resolve(query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any) -> Call:
+def resolve_packed(
+    query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any
+) -> Call:
+    """Check arguments of packed sequences; the keywords are those of ``options.resolve``."""
     given = (("query", query), ("key", key), ("value", value))
     call = resolve(*(_lead(name, x, 3) for name, x in given), **keywords)
     return pack(call, cu_seqlens_q, cu_seqlens_k)

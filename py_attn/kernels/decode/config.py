@@ -5,9 +5,11 @@ The head of ``shaders/decode/split.wgsl`` draws which lane of a team holds which
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.decode.options import MAX_SPLITS, Call
 from py_attn.kernels.operands import pad4, power_of_two
@@ -21,15 +23,14 @@ _LARGE_REGISTERS = 116
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
 _SOFTWARE_WORKGROUP = 16
-# Without subgroups every product goes through workgroup memory, of which there may be 16 KiB.
+# Without subgroups every product goes through workgroup memory, of which there may be 16 KiB. On a GPU that
+# also takes the place of subgroups of 4: registers of so few lanes hold one row only.
 _SMALL_WORKGROUP = 64
 _SMALL_TEAM = 8
 # The most numbers of the outputs that an invocation sums up, and of the queries that it multiplies with.
 _MAX_REGISTERS = 32
-# The most vec4s of each invocation's sums that are merged at a time, in 16 bytes of workgroup memory each,
-# and the bytes of workgroup memory that are left for everything else.
+# The most vec4s of each invocation's sums that are merged at a time, in 16 bytes of workgroup memory each.
 _MERGED = 4
-_OTHER_BYTES = 8192
 # Keys that a group of lanes takes at a step, where segments have four and eight numbers. With more keys
 # fewer workgroups would have registers at a time.
 _KEYS_PER_GROUP = 2
@@ -94,6 +95,15 @@ def blocks_in_turn(keys: int, splits: int, block: int) -> SplitRange:
     return SplitRange(block, keys, block * splits)
 
 
+# The numbers of a code's levels in workgroup memory, of which there are up to 16.
+_TABLE_BYTES = 64
+
+
+def _in_16(size: int) -> int:
+    """Bytes as WebGPU counts a variable in workgroup memory."""
+    return -(-size // 16) * 16
+
+
 @dataclass(frozen=True, slots=True)
 class WorkgroupShape:
     """The invocations of a workgroup of decode/split.wgsl; their numbers are powers of two.
@@ -128,6 +138,18 @@ class WorkgroupShape:
     def block(self) -> int:
         """Keys that the workgroup takes at a step."""
         return self.workgroup // self.lanes * self.keys_per_group
+
+    def workgroup_bytes(self, keys: RowLoads, values: RowLoads) -> int:
+        """Workgroup memory that the shader declares, in bytes."""
+        sums = self.rows * -(-values.segments // self.value_lanes) * values.segment_numbers // 4
+        found = 4 * self.rows * -(-keys.segments // self.lanes) * keys.segment_numbers * self.lanes
+        found += 3 * _in_16(4 * self.rows * self.workgroup // self.team)
+        found += 16 * min(self.merged, sums) * self.workgroup
+        found += sum(_in_16(_TABLE_BYTES) for loads in (keys, values) if loads.codes)
+        if self.subgroups:
+            return found + 16
+        scores = power_of_two(self.rows) * self.keys_per_group
+        return found + 4 * self.workgroup * (scores + max(1, scores // self.lanes) + 2)
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
@@ -185,8 +207,39 @@ def row_loads(dtype: str, form: turboquant.Format | None, numbers: int) -> RowLo
 
 
 def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> WorkgroupShape:
-    """Take as many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows."""
-    subgroups = info.subgroup_min_size >= 4
+    """Take as many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows.
+
+    Where that is too much for the adapter's workgroups, fewer sums are merged at a time, then there are fewer
+    invocations, then fewer rows.
+    """
+    while True:
+        shape = _shape_for_registers(rows, keys, values, info)
+        for workgroup in _halves(shape.workgroup, shape.team):
+            for merged in _halves(shape.merged, 1):
+                smaller = replace(shape, workgroup=workgroup, merged=merged)
+                if _fits(smaller, keys, values, info):
+                    return smaller
+        if shape.rows == 1:
+            return shape
+        rows = shape.rows // 2
+
+
+def _halves(first: int, last: int) -> Iterator[int]:
+    """``first``, its half, and so on, none below ``last``."""
+    while first >= last:
+        yield first
+        first //= 2
+
+
+def _fits(shape: WorkgroupShape, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> bool:
+    """Whether workgroup memory and invocations are within the adapter's limits."""
+    limits = info.limits
+    fits = shape.workgroup_bytes(keys, values) <= limits["maxComputeWorkgroupStorageSize"]
+    return fits and shape.workgroup <= most_invocations(limits)
+
+
+def _shape_for_registers(rows: int, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> WorkgroupShape:
+    subgroups = info.subgroup_min_size >= (4 if info.software else _SMALL_TEAM)
     team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
     fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(keys.numbers, values.numbers)))
     needed = max(_LANES, fitting, -(-keys.numbers * fitting // _MAX_REGISTERS))
@@ -206,10 +259,8 @@ def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: Ad
         )
     shape = WorkgroupShape(team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, _MERGED)
     if subgroups and _registers(shape, keys, values) <= _LARGE_REGISTERS:
-        workgroup = _LARGE_WORKGROUP
-    room = info.limits["maxComputeWorkgroupStorageSize"] - _OTHER_BYTES
-    merged = max(1, min(_MERGED, room // (16 * workgroup)))
-    return replace(shape, workgroup=workgroup, merged=merged)
+        return replace(shape, workgroup=_LARGE_WORKGROUP)
+    return shape
 
 
 def _registers(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> int:
@@ -281,7 +332,7 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
             else split_range(call.visible_keys, count, shape.block, in_runs=in_runs)
         ),
         row_tiles=row_tiles,
-        rotates=turboquant.rotates_in_subgroup(cache.key_format, info),
+        rotates=shape.subgroups and turboquant.rotates_in_subgroup(cache.key_format, info),
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
         unrolled=not info.software,
     )

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
@@ -343,7 +344,7 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
             "D": dim,
             "DV4": in_vec4s(dim),
             "COLUMNS": columns,
-            "WORKGROUP": _REDUCE_WORKGROUP,
+            "WORKGROUP": min(_REDUCE_WORKGROUP, most_invocations(info.limits)),
             "return_lse": lse is not None,
             "natural": call.mods.has_score_mod,
             "rotates": rotates,

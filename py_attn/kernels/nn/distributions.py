@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from py_attn.arguments import check_positive
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
@@ -147,7 +148,7 @@ def row_constants(rows: Sequence[Tensor], info: AdapterInfo, invocations: int | 
     invocations : int, optional
         How many a workgroup has.
     """
-    most = min(info.limits[f"maxCompute{name}"] for name in ("InvocationsPerWorkgroup", "WorkgroupSizeX"))
+    most = most_invocations(info.limits)
     if invocations is None:
         # On a CPU every invocation that waits at a barrier costs time.
         workgroup = 64 if info.software else min(1024, 1 << (most.bit_length() - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.kernel import Arg, Kernel, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
@@ -9,6 +10,7 @@ from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.nn.checks import check_rank, check_tensors
 
 _MEAN_POOL = Kernel("mean_pool", "nn/mean_pool.wgsl", ParamsLayout(rows="u32", width="u32", x_first="u32"))
+_WORKGROUP = 256
 
 
 def mean_pool(x: Tensor) -> Tensor:
@@ -37,7 +39,7 @@ def mean_pool(x: Tensor) -> Tensor:
             variant="plain",
             workgroups=1,
             params={"rows": rows, "width": width},
-            constants={},
+            constants={"WORKGROUP": min(_WORKGROUP, most_invocations(x.device.info.limits))},
             grid_name="x",
         )
         return Planned(x.device, Plan((out,), (only,)), {"x": x})

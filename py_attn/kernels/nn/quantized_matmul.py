@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.nn.quantized import BLOCK
 
@@ -73,12 +74,8 @@ class MatmulConfig:
 
     def fits(self, info: AdapterInfo) -> bool:
         """Whether the adapter can run it."""
-        limits = info.limits
-        return (
-            self.workgroup_memory() <= limits["maxComputeWorkgroupStorageSize"]
-            and self.workgroup <= limits["maxComputeInvocationsPerWorkgroup"]
-            and self.workgroup <= limits["maxComputeWorkgroupSizeX"]
-        )
+        memory = info.limits["maxComputeWorkgroupStorageSize"]
+        return self.workgroup_memory() <= memory and self.workgroup <= most_invocations(info.limits)
 
 
 #: From the fastest for large products to the one with the most workgroups for small ones.

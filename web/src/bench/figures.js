@@ -13,6 +13,13 @@ export function unitOf(workload) {
   return workload.bytes === null ? 'TFLOP/s' : 'GB/s';
 }
 
+/** How the tile that a call takes compares with the fastest of the table. @param {import('./types').Ours['tiles']} tiles */
+export function tilesText(tiles) {
+  if (!tiles) return '';
+  const ratio = `${tiles.ratio.toFixed(3)} × the time of the fastest tile`;
+  return tiles.best === tiles.chosen ? `${ratio}, its own` : `${ratio}, ${tiles.best}`;
+}
+
 /** @param {number} rate in TFLOP/s */
 export function formatFlops(rate) {
   return rate < 0.1 ? `${formatFigure(1000 * rate)} GFLOP/s` : `${formatFigure(rate)} TFLOP/s`;

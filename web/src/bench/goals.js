@@ -19,7 +19,8 @@ export function judge(report) {
 
 /** The share of the ceiling that bounds a row. @param {Row} row @param {Report} report */
 function share({ workload, ours }, { ceilings }) {
-  if (!ours || !ceilings || workload.variant === 'matrix') return null;
+  if (!ours || !ceilings) return null;
+  if (workload.variant === 'matrix') return ceilings.matrix_tflops ? ours.rate / ceilings.matrix_tflops : null;
   return ours.rate / (workload.bytes === null ? ceilings.fma_tflops : ceilings.read_gbs);
 }
 

@@ -2,7 +2,7 @@
 
 import { formatError, formatTime } from '../format.js';
 import { markdownRow as table } from '../table-text.js';
-import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
+import { formatFigure, formatFlops, formatRate, formatShare, tilesText } from './figures.js';
 import { speedUp } from './goals.js';
 import { modelCell, modelFigure, modelNotes, modelPeerNames, modelPeerText } from './model.js';
 
@@ -37,13 +37,23 @@ export function toMarkdown(report) {
         'recorded program. Error: largest difference from float64 on sampled rows (for TurboQuant: relative square error).',
     );
   }
-  lines.push(...modelLines(report));
+  lines.push(...tileLines(report), ...modelLines(report));
   for (const line of summary(report)) lines.push('', `${line}.`);
   for (const { visit, marks } of report.starts) {
     const stages = Object.entries(marks).map(([stage, ms]) => `${stage} ${formatTime(1000 * ms)}`);
     lines.push('', `Start of the page, ${visit}: ${stages.join(', ')}.`);
   }
   return `${lines.join('\n')}\n`;
+}
+
+/** With `?tiles=1` the times of all tiles. @param {Report} report */
+function tileLines({ rows }) {
+  return rows.flatMap(({ workload, ours }) => {
+    if (!ours?.tiles) return [];
+    const times = Object.entries(ours.tiles.us).sort(([, a], [, b]) => a - b);
+    const each = times.map(([name, us]) => `${name}: ${formatTime(us)}`).join('; ');
+    return ['', `${workload.title} takes ${ours.tiles.chosen}, ${tilesText(ours.tiles)}. ${each}.`];
+  });
 }
 
 /** What the whole run says, a sentence each. @param {Report} report */
@@ -83,7 +93,7 @@ function ceilingLines({ ceilings, processor }) {
     const ratio = ceilings.clock_ratio === null ? 'no timestamps' : `wall/timestamps ${formatFigure(ceilings.clock_ratio)}`;
     lines.push(
       `Ceilings: read ${formatFigure(ceilings.read_gbs)} GB/s, copy ${formatFigure(ceilings.copy_gbs)} GB/s, ` +
-        `FMA ${formatFlops(ceilings.fma_tflops)}, empty dispatch ${formatTime(ceilings.empty_us)}, ` +
+        `FMA ${formatFlops(ceilings.fma_tflops)}, ${ceilings.matrix_tflops ? `matrices ${formatFlops(ceilings.matrix_tflops)}, ` : ''}empty dispatch ${formatTime(ceilings.empty_us)}, ` +
         `pair ${formatTime(ceilings.empty_pair_us)}, one waited for ${formatTime(ceilings.empty_wall_us)}; ${ratio}.`,
     );
   }

@@ -19,10 +19,11 @@ const SVG = 'http://www.w3.org/2000/svg';
 function leastBytes({ kind, batch, heads, queries, keys, kv_heads, head_dim, bytes, dtype, flops, causal }) {
   if (bytes !== null) return bytes;
   const size = dtype === 'float16' ? 2 : 4;
+  const backward = kind === 'backward';
   // A packed batch has as many rows as dense sequences of its mean length would.
-  if (kind === 'varlen') return size * 4 * heads * head_dim * Math.sqrt(((causal ? 2 : 1) * flops * batch) / (4 * heads * head_dim));
-  const once = size * batch * head_dim * (2 * heads * queries + 2 * kv_heads * keys);
-  return kind === 'backward' ? 2 * once : once;
+  const packedRows = Math.sqrt(((causal ? 2 : 1) * flops * batch) / (4 * (backward ? 2.5 : 1) * heads * head_dim));
+  const once = queries ? batch * (2 * heads * queries + 2 * kv_heads * keys) : 4 * heads * packedRows;
+  return size * head_dim * once * (backward ? 2 : 1);
 }
 
 /** @param {Report} report @returns {SVGSVGElement | null} */

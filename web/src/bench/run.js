@@ -37,10 +37,10 @@ export async function runBench(runtime, options, listener) {
   }
   await installBench(runtime);
   /** @type {Workload[]} */
-  const workloads = await ask(runtime, 'listed', report.size, options.only);
+  const workloads = await ask(runtime, 'listed', report.size, options.only, options.tiles);
   report.rows = workloads.map((workload) => ({ workload, peers: [], goals: [] }));
   /** @type {import('./types').ModelWork[]} */
-  const model = await askModel(runtime, 'listed', report.size, options.only);
+  const model = options.tiles && !options.only.length ? [] : await askModel(runtime, 'listed', report.size, options.only);
   report.model = model.map((work) => ({ work, peers: [], goals: [] }));
   const steps = workloads.length + 3;
   const { rows, model: modelRows, starts, ...head } = report;
@@ -155,9 +155,9 @@ async function measureStarts({ starts, ...report }, pairs, listener) {
  * @param {import('../runtime/client.js').Runtime} runtime
  * @param {Row} row @param {Report} report @param {import('./options.js').Options} options
  */
-async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall, tune }) {
+async function measureOurs(runtime, row, report, { variant, tile, splits, naive, wall, tune, tiles }) {
   try {
-    const given = { variant, tile, splits, naive, wall, tune, samples: true };
+    const given = { variant, tile, splits, naive, wall, tune, tiles, samples: true };
     row.ours = await ask(runtime, 'measure', row.workload.name, report.size, given);
   } catch (error) {
     row.failed = /** @type {Error} */ (error).message.split('\n').at(-1);

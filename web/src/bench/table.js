@@ -2,7 +2,7 @@
 
 import { fill, h } from '../dom.js';
 import { formatError, formatTime } from '../format.js';
-import { formatFigure, formatFlops, formatRate, formatShare } from './figures.js';
+import { formatFigure, formatFlops, formatRate, formatShare, tilesText } from './figures.js';
 import { peerNames, peerText, summary } from './markdown.js';
 import { modelCell, modelFigure, modelNotes, modelPeerNames, modelPeerText } from './model.js';
 
@@ -21,6 +21,7 @@ export function showCeilings(element, { ceilings, processor }) {
     figure('Read', ceilings ? `${formatFigure(ceilings.read_gbs)} GB/s` : dash, 'from memory, no cache'),
     figure('Copy', ceilings ? `${formatFigure(ceilings.copy_gbs)} GB/s` : dash, 'read and written'),
     figure('Multiply-add', ceilings ? formatFlops(ceilings.fma_tflops) : dash, 'f32, counted as two'),
+    ceilings?.matrix_tflops && figure('Matrices', formatFlops(ceilings.matrix_tflops), 'f16, sums in f32'),
     figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}` : ' '),
     figure('Clocks', !ceilings ? dash : ceilings.clock_ratio === null ? 'wall only' : `${formatFigure(ceilings.clock_ratio)} ×`, 'wall over timestamps'),
     figure('CPU time', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
@@ -60,7 +61,8 @@ function line(row, peers, goals) {
   const { workload, ours, failed, share } = row;
   const cell = (/** @type {(string | Node | null | undefined | false)[]} */ ...content) => h('td', { class: 'number' }, ...content);
   const small = (/** @type {string} */ text) => h('div', { class: 'small muted' }, text);
-  const name = h('th', { scope: 'row' }, workload.title, ours && small(`${ours.ran.join(' + ')}${ours.tile ? ` · ${ours.tile}` : ''}`));
+  const ran = ours && small(`${ours.ran.join(' + ')}${ours.tile ? ` · ${ours.tile}` : ''}`);
+  const name = h('th', { scope: 'row' }, workload.title, ran, ours?.tiles && small(tilesText(ours.tiles)));
   if (!ours) {
     return h('tr', { dataset: { workload: workload.name } }, name, h('td', { colSpan: 6 + peers.length + Number(goals), class: 'muted' }, failed ?? ''));
   }

@@ -52,6 +52,8 @@ export interface Ours {
   error_is: 'absolute' | 'relative';
   sets: number;
   tuned: { key: string; choice: string; us: Record<string, number> }[];
+  /** every tile of the table against the one that the call takes, with `?tiles=1` */
+  tiles?: { chosen: string; best: string; ratio: number; us: Record<string, number> };
   make_s: number;
   check_s: number;
   expected?: number[][];
@@ -148,6 +150,8 @@ export interface Ceilings {
   read_gbs: number;
   copy_gbs: number;
   fma_tflops: number;
+  /** of float16 subgroup matrices; null without them, undefined in older reports */
+  matrix_tflops?: number | null;
   empty_us: number;
   empty_pair_us: number;
   empty_wall_us: number;
