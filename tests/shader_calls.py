@@ -145,6 +145,20 @@ def elements(device):
                 pa.decode_attention(query, cache, **options, left_padding=padding, return_lse=True)
 
 
+def rotary_embeddings(device):
+    """Of rows, in appends and of a decode's query."""
+    for kind, interleaved in itertools.product(FLOATS, (False, True)):
+        tables = [device.empty((64, 8), kind) for _ in range(2)]
+        x, first, each = device.empty((2, 4, 5, 20), kind), device.empty((2,), "int32"), [[0, 1, 2, 3, 4]]
+        for positions in (3, first, each):
+            pa.rotary(x, *tables, positions=positions, interleaved=interleaved)
+        turned = {"rotary": tables, "rotary_interleaved": interleaved}
+        for dtype, ragged in itertools.product(("float16", "turboquant3"), (False, True)):
+            cache = pa.KVCache(2, 4, 32, 20, dtype=dtype, ragged=ragged, device=device)
+            cache.append(x, x, **turned)
+            pa.decode_attention(x, cache, **turned)
+
+
 def merging(device):
     """Partial results of every dtype, with and without what lies behind an LSE."""
     query, key, value = inputs_of(device)
@@ -206,6 +220,7 @@ ALL = (
     findings,
     decoding,
     elements,
+    rotary_embeddings,
     merging,
     steps,
     language_model,

@@ -6,21 +6,22 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from py_attn.arguments import check_bool, check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.kernel import Arg, Kernel, Launch, Plan, launch
+from py_attn.gpu.kernel import Arg, Launch, Plan, launch
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
 from py_attn.kernels.operands import in_vec4s, operand, output_type, pad4
 from py_attn.kernels.quantization import turboquant
-from py_attn.kernels.rows import RAGGED_ROW_PARAMS, ROW_PARAMS, counts_stride, launch_rows, totals_args
+from py_attn.kernels.rotary import Rotary, check_keyword, tables_of
+from py_attn.kernels.rows import counts_stride, launch_rows, row_kernel, totals_args
 
 CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)
 _WORKGROUP = 64
-_APPEND = Kernel("cache_append", "decode/append.wgsl", ROW_PARAMS)
-_APPEND_RAGGED = Kernel("cache_append", "decode/append.wgsl", RAGGED_ROW_PARAMS)
-_ADVANCE = Kernel("cache_advance", "decode/advance.wgsl", RAGGED_ROW_PARAMS)
+_ADVANCE = row_kernel("cache_advance", "decode/advance.wgsl", has_totals=True)
 
 
 class KVCache:
@@ -176,7 +177,15 @@ class KVCache:
         """Bytes of GPU memory that keys and values take, with scales and padding."""
         return self.keys._storage.nbytes + self.values._storage.nbytes
 
-    def append(self, key: Any, value: Any, *, lengths: Any = None) -> None:
+    def append(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        lengths: Any = None,
+        rotary: Any = None,
+        rotary_interleaved: bool = False,
+    ) -> None:
         """Add S positions behind those held.
 
         Parameters
@@ -189,50 +198,83 @@ class KVCache:
         lengths : Tensor or array_like of int, optional
             [B]; for a ragged cache, how many of the S positions of each batch element are new, from 0 to S.
             Those behind them are padding and are not kept. S unless given.
+        rotary : (cos, sin), optional
+            Give the keys rotary position embeddings as they are written, by tables [max_positions,
+            rotary_dim / 2] as of :func:`py_attn.rotary`. A key turns as its position says, which counts from
+            the first append, also in a ring and for each batch element of a ragged cache.
+        rotary_interleaved : bool
+            Which numbers are pairs, as ``interleaved`` of :func:`py_attn.rotary`.
 
         Raises
         ------
         ValueError, TypeError
             For another batch, head count, head dim or dtype, tensors of another device, an array with NaN or
-            infinities that would be quantised, or ``lengths`` for a cache that is not ragged.
+            infinities that would be quantised, ``lengths`` for a cache that is not ragged, or a position that
+            the tables do not have. Of a ragged cache only the GPU knows the positions: a key at one that the
+            tables do not have becomes NaN.
         """
         count = self.check_new(key, value)
-        if self.ragged:
-            self._append_ragged(key, value, lengths, count)
-            return
         if lengths is not None:
-            raise ValueError(
-                "lengths: expected None for a cache that is not ragged; make it with ragged=True"
-            )
+            if not self.ragged:
+                raise ValueError(
+                    "lengths: expected None for a cache that is not ragged; make it with ragged=True"
+                )
+            check_lengths(lengths, self.batch, count, "lengths")
+        tables = tables_of(rotary)
+        end = self._known_end(count, lengths)
+        turn = check_keyword(tables, rotary_interleaved, self.head_dim, end)
+        if self.ragged:
+            self._append_ragged(key, value, lengths, tables, turn, count)
+            return
         given = {name: float_tensor(name, x, self.device) for name, x in (("key", key), ("value", value))}
+        if turn:
+            turn.upload(tables, self.device)
         for name, storage in (("key", self.keys), ("value", self.values)):
             for begin, end in self._staying(count):
                 whole = (begin, end) == (0, count)
                 tensors = {name: given[name] if whole else given[name][:, :, begin:end], "cache": storage}
-                launched = self.launch_write(name, tensors, "cache", self._slot(self.total + begin))
+                tensors |= tables if turn else {}
+                launched = self.launch_write(name, tensors, "cache", self.total + begin, turn)
                 self.device.run(Plan((), (launched,)), tensors)
         self._total += count
 
-    def _append_ragged(self, key: Any, value: Any, lengths: Any, count: int) -> None:
+    def _known_end(self, count: int, lengths: Any) -> int:
+        """The fewest positions that there are after an append, as far as it is known here."""
+        if not self.ragged:
+            return self.total + count
+        if lengths is None:
+            return count
+        return 0 if isinstance(lengths, Tensor) else int(np.max(lengths, initial=0))
+
+    def _append_ragged(
+        self,
+        key: Any,
+        value: Any,
+        lengths: Any,
+        tables: Mapping[str, Any],
+        turn: Rotary | None,
+        count: int,
+    ) -> None:
         """As :meth:`append`, behind the positions that ``totals`` says each batch element has."""
-        tensors = {"key": key, "value": value, "counts": lengths, "totals": self.totals}
+        tensors = {"key": key, "value": value, "counts": lengths, "totals": self.totals, **tables}
         tensors |= {"cache keys": self.keys, "cache values": self.values}
 
         def make() -> Planned:
-            if lengths is not None:
-                check_lengths(lengths, self.batch, count, "lengths")
             given: dict[str, Tensor] = {name: x for name, x in tensors.items() if x is not None}
             given |= {name: float_tensor(name, given[name], self.device) for name in ("key", "value")}
             if lengths is not None:
                 given["counts"] = integer_tensor("lengths", lengths, self.device)
+            if turn:
+                turn.upload(given, self.device)
             launches = (
-                self.launch_write("key", given, "cache keys"),
+                self.launch_write("key", given, "cache keys", turn=turn),
                 self.launch_write("value", given, "cache values"),
                 self._launch_advance(given, count),
             )
             return Planned(self.device, Plan((), launches), given)
 
-        run_call("append_ragged", tensors, (self.storage_description,), make)
+        interleaved = turn is not None and turn.interleaved
+        run_call("append_ragged", tensors, (self.storage_description, interleaved), make)
 
     def _launch_advance(self, tensors: Mapping[str, Tensor], count: int) -> Launch:
         return launch(
@@ -275,9 +317,14 @@ class KVCache:
         return count
 
     def launch_write(
-        self, name: str, tensors: Mapping[str, Tensor], target: str, first_slot: int = 0
+        self,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        target: str,
+        first_position: int = 0,
+        turn: Rotary | None = None,
     ) -> Launch:
-        """Plan writing new keys or values to the slots from ``first_slot`` on.
+        """Plan writing new keys or values to the slots of the positions from ``first_position`` on.
 
         Parameters
         ----------
@@ -288,12 +335,20 @@ class KVCache:
             instead; with "totals", to those behind the positions that each batch element has.
         target : str
             The name of this cache's keys or values.
+        turn : Rotary, optional
+            The rotary embeddings that keys get.
         """
-        kept = self.sink_tokens
         form, storage = (self.key_format, self.keys) if name == "key" else (self.value_format, self.values)
+        place: dict[str, Any] = {
+            "capacity": self.capacity,
+            "first_slot": self._slot(first_position),
+            "kept": self.sink_tokens,
+            "rotary": turn if name == "key" else None,
+            "first_position": first_position,
+        }
         if form:
-            return turboquant.launch_quantize(name, tensors, form, target, self.capacity, first_slot, kept)
-        return _launch_append(name, tensors, storage, target, first_slot, kept)
+            return turboquant.launch_quantize(name, tensors, form, target, **place)
+        return _launch_append(name, tensors, storage, target, place)
 
     def _staying(self, count: int) -> list[tuple[int, int]]:
         """Which of ``count`` new rows are held afterwards: the sink tokens among them, and the newest."""
@@ -366,11 +421,12 @@ def check_cache(cache: object) -> KVCache:
 
 
 def _launch_append(
-    name: str, tensors: Mapping[str, Tensor], cache: Tensor, target: str, first_slot: int, kept: int
+    name: str, tensors: Mapping[str, Tensor], cache: Tensor, target: str, place: Mapping[str, Any]
 ) -> Launch:
     rows, dim = tensors[name], cache.shape[3]
     return launch_rows(
-        _APPEND_RAGGED if "totals" in tensors else _APPEND,
+        "cache_append",
+        "decode/append.wgsl",
         operand("source", rows),
         Arg("cache", output_type(cache.dtype), writes=True, tensor=target),
         tensors,
@@ -385,9 +441,7 @@ def _launch_append(
             "D4": in_vec4s(dim),
             "WORKGROUP": _WORKGROUP,
         },
-        capacity=cache.shape[2],
-        first_slot=first_slot,
-        kept=kept,
+        **place,
     )
 
 

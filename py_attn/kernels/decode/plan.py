@@ -15,6 +15,7 @@ from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows, power_of_two
 from py_attn.kernels.quantization import turboquant
+from py_attn.kernels.rotary import launch_rotary
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
@@ -143,17 +144,32 @@ def _rotated_query(
 ) -> tuple[str, Operand]:
     """The query and its name; rotated where the keys are, unless the launch over the splits does that."""
     form = call.cache.key_format
+    name, query = _turned_query(call, makes, launches)
     if form is None or config.rotates:
-        return "query", call.query
-    b, h, s, _ = call.query.shape
+        return name, query
+    b, h, s, _ = query.shape
     rotated = turboquant.new_rotated("rotated_query", (b, h, s), form, "float32", "forth")
-    source = dataclasses.replace(call.query, name="source")
+    source = dataclasses.replace(query, name="source")
     limits = call.device.info.limits
     makes.append(rotated)
     launches.append(
-        turboquant.launch_rotation(source, rotated, form, "forth", call.tensors, limits, name="query")
+        turboquant.launch_rotation(source, rotated, form, "forth", call.tensors, limits, name=name)
     )
     return rotated.name, new_operand("query", rotated)
+
+
+def _turned_query(call: Call, makes: list[NewTensor], launches: list[Launch]) -> tuple[str, Operand]:
+    """The query and its name; with its rotary embeddings where they are asked for, in float32."""
+    if call.rotary is None:
+        return "query", call.query
+    turned = padded_rows("turned_query", call.query.shape, "float32")
+    source = dataclasses.replace(call.query, name="source")
+    limits, first = call.device.info.limits, call.position_params()["query_position"]
+    makes.append(turned)
+    launches.append(
+        launch_rotary(source, turned, call.rotary, call.tensors, limits, name="query", first_position=first)
+    )
+    return turned.name, new_operand("query", turned)
 
 
 def _rotate_back(
