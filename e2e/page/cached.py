@@ -53,6 +53,50 @@ async def check_rotary(case):
     return {"out": over_bound(got, exact, error, dtype)}
 
 
+FLOATS = ("float32", "float16", "bfloat16")
+SCALES = ("k_scale", "v_scale")
+
+
+def numbers_of(words, dtype, dim, scale):
+    """Rows [..., words] of a cache's storage as numbers [..., dim] in float64; `scale` is that of int8."""
+    if dtype in FLOATS:
+        return words.astype(np.float64)
+    blocks = 0 if dtype == "int8" else -(-dim // 32)
+    first = -(-blocks // 2)
+    integers = np.ascontiguousarray(words[..., first:]).view(np.int8).astype(np.int64)
+    if dtype == "q4_0":
+        integers = np.stack([integers & 15, (integers >> 4) & 15], -1).reshape(*words.shape[:-1], -1) - 8
+    if dtype == "int8":
+        return integers[..., :dim] * scale[..., None, None].astype(np.float64)
+    d = np.ascontiguousarray(words[..., :first]).view(np.float16)[..., :blocks].astype(np.float64)
+    return (integers.reshape(*d.shape, 32) * d[..., None]).reshape(*words.shape[:-1], -1)[..., :dim]
+
+
+def integer_errors(found, rows, dtype, scale):
+    """How far stored integers are from those of the reference, in halves of what separates two of them.
+
+    WGSL's division may be off by 2.5 units in the last place, so that a number that lies almost between two
+    integers may become either: its error is then that of the other one, no larger than the bound. A scale may
+    be rounded to the other float16 for the same reason.
+    """
+    rows = rows.astype(np.float32)
+    exact = pa.reference.cached(rows[None], dtype, scale=scale)[0]
+    if dtype == "int8":
+        step = np.broadcast_to(scale[:, None, None], rows.shape).astype(np.float64)
+    else:
+        padded = np.pad(rows, [(0, 0), (0, 0), (0, -rows.shape[-1] % 32)])
+        largest = np.abs(padded.reshape(*rows.shape[:-1], -1, 32)).max(-1).astype(np.float64)
+        step = np.repeat(largest / (127 if dtype == "q8_0" else 8), 32, -1)[..., : rows.shape[-1]]
+    step = np.maximum(step, 2.0**-24)
+    differs = np.abs(found - exact) > 1e-3 * step
+    error = (
+        np.abs(found - rows)[differs].max(initial=0),
+        (1.1 * np.abs(exact - rows) + 0.01 * step)[differs].max(initial=0),
+    )
+    assert np.count_nonzero(differs) <= max(1, differs.size // 1000), "other integers than the reference's"
+    return float(error[0] / error[1]) if error[0] else 0.0
+
+
 class CachedLoop:
     """Appends and decodes on one cache, with the numbers that it holds as they were read back.
 
@@ -74,6 +118,7 @@ class CachedLoop:
         self.cache = pa.KVCache(
             case["batch"], case["kv_heads"], case["capacity"], self.dims[0], value_head_dim=self.dims[1],
             dtype=tuple(self.dtypes), sink_tokens=case["sink_tokens"], ragged=case["ragged"],
+            **{name: case[name] for name in SCALES if name in case},
         )  # fmt: skip
         self.rotary: dict[str, Any] = {}
         self.tables: list[Any] = []
@@ -116,7 +161,7 @@ class CachedLoop:
                 kept = [p for p in range(before, held[b].shape[1]) if self.is_held(p, held[b].shape[1])]
                 at = [p - before for p in kept]
                 found = stored[b][:, [self.slot(p) for p in kept]]
-                self.compare_stored(found, exact[:, at], single[:, at], self.dtypes[n])
+                self.compare_stored(found, exact[:, at], single[:, at], n, b)
                 held[b][:, kept] = found
 
     def is_held(self, position, total):
@@ -129,11 +174,20 @@ class CachedLoop:
 
     async def stored(self, n):
         """What is stored of keys (0) or values (1), as numbers [B, H, capacity, D]."""
-        return (await (self.cache.keys, self.cache.values)[n].numpy()).astype(np.float64)
+        words = await (self.cache.keys, self.cache.values)[n].numpy()
+        return numbers_of(words, self.dtypes[n], self.dims[n], self.scale(n))
 
-    def compare_stored(self, found, exact, single, dtype):
-        """The numbers of a float dtype are those given, rounded once."""
+    def scale(self, n):
+        return np.asarray(self.case.get(SCALES[n], 1.0), np.float32)
+
+    def compare_stored(self, found, exact, single, n, b):
+        """The numbers of a float dtype are those given, rounded once; integers are those of the reference."""
+        dtype = self.dtypes[n]
         if not exact.size:
+            return
+        if dtype not in FLOATS:
+            scale = np.broadcast_to(self.scale(n), (self.case["batch"], self.case["kv_heads"]))[b]
+            self.note(stored=integer_errors(found, single, dtype, scale))
             return
         error = np.abs(single - exact).max()
         rounding = half_ulp(np.maximum(np.abs(found), np.abs(exact)), dtype)

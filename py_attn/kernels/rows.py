@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from py_attn.gpu.binding import Limits
@@ -54,6 +54,7 @@ def launch_rows(
     kept: int = 0,
     rotary: Rotary | None = None,
     first_position: int = 0,
+    more: Sequence[Arg] = (),
 ) -> Launch:
     """Plan a kernel over the rows of ``source``; row n goes to slot first_slot + n.
 
@@ -76,6 +77,8 @@ def launch_rows(
     rotary : Rotary, optional
         Turn the rows on the way, the first of which stands at ``first_position``, or with "totals" behind
         those of its batch element. The template then includes lib/rotary.wgsl.
+    more : sequence of Arg
+        What else the template reads.
     """
     batch, heads, count = source.shape[:3]
     has_state, has_totals = "state" in tensors, "totals" in tensors
@@ -90,6 +93,7 @@ def launch_rows(
             *([READS_STATE] if has_state else []),
             *totals_args(tensors),
             *(rotary.args(tensors) if rotary else []),
+            *more,
             target,
         ],
         tensors,

@@ -2,7 +2,12 @@
 //## row n goes to slot row_slot(n). One invocation moves four elements.
 //# from "lib/storage.wgsl" import writer, half_types
 {{ half_types(dtypes) }}
+//# if cache_dtype == "int8"
+//#   from "lib/integer_rows.wgsl" import int8_writer
+{{ int8_writer() }}
+//# else
 {{ writer("cache", cache_dtype) }}
+//# endif
 //# include "lib/new_rows.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
@@ -25,5 +30,5 @@ fn main(
     return;
   }
 //# endif
-  cache_put4(target_row(b, head, n) * 4u * D4 + d, new_at4(b, head, n, d));
+  cache_put4(target_row(b, head, n) * 4u * D4 + d, new_at4(b, head, n, d){{ " / scales[2u * (b * params.heads + head) + " ~ scale ~ "u]" if cache_dtype == "int8" }});
 }

@@ -152,7 +152,5 @@ def _tensors(query: Any, cache: object, sinks: Any, left_padding: Any, rotary: A
         When ``cache`` is none, or was destroyed, or ``rotary`` no pair.
     """
     checked = check_cache(cache)
-    found = {"query": query, "cache keys": checked.keys, "cache values": checked.values, "sinks": sinks}
-    if checked.ragged:
-        found["totals"] = checked.totals
-    return {**found, "left_padding": left_padding, **tables_of(rotary)}
+    given = {"query": query, "sinks": sinks, "left_padding": left_padding}
+    return {**given, **checked.tensors, **tables_of(rotary)}

@@ -10,6 +10,7 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.decode.config import Config, RowLoads
+from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import Call
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
@@ -189,7 +190,7 @@ def _rotate_back(
         launches.append(turboquant.launch_rotation(source, out, form, "back", {}, limits, name=rotated.name))
 
 
-def _row_type(dtype: str, form: turboquant.Format | None, loads: RowLoads) -> str:
+def _row_type(dtype: str, form: turboquant.Format | Integers | None, loads: RowLoads) -> str:
     if form:
         return "u32"
     return "vec4<u32>" if loads.wide else output_type(dtype)
@@ -212,12 +213,15 @@ def _launch_splits(
     cache, p, info = call.cache, call.problem, call.device.info
     name, query_operand = query
     sinks = call.sinks_dtype if with_sinks else None
+    key_form = cache.key_format or cache.key_integers
+    value_form = cache.value_format or cache.value_integers
     args = [
         Arg("query", query_operand.arg.type, tensor=name),
         *([READS_STATE] if call.has_state else []),
         *(Arg(name, "i32") for name in _element_names(call)),
-        Arg("key", _row_type(cache.dtype[0], cache.key_format, config.keys), tensor="cache keys"),
-        Arg("value", _row_type(cache.dtype[1], cache.value_format, config.values), tensor="cache values"),
+        Arg("key", _row_type(cache.dtype[0], key_form, config.keys), tensor="cache keys"),
+        Arg("value", _row_type(cache.dtype[1], value_form, config.values), tensor="cache values"),
+        *([Arg("scales", "f32")] if "scales" in call.tensors else []),
         *call.mods.args(),
         *sink_args(sinks),
         Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
@@ -283,6 +287,7 @@ def _split_constants(
 ) -> dict[str, Any]:
     cache = call.cache
     key_form, value_form = cache.key_format, cache.value_format
+    key_words, value_words = key_form or cache.key_integers, value_form or cache.value_integers
     head_dim, value_head_dim = query.shape[3], cache.value_head_dim
     d4, dv4 = in_vec4s(head_dim), in_vec4s(value_head_dim)
     dtypes = query.dtype, *cache.dtype, out.dtype, *call.mods.captured
@@ -291,9 +296,9 @@ def _split_constants(
         "query_packed": query.packed,
         "key_dtype": cache.dtype[0],
         "value_dtype": cache.dtype[1],
-        # From one row of the cache to the next: words of codes, or elements.
-        "KEY_PITCH": key_form.words if key_form else 4 * d4,
-        "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
+        # From one row of the cache to the next: words of integers or codes, or elements.
+        "KEY_PITCH": key_words.words if key_words else 4 * d4,
+        "VALUE_PITCH": value_words.words if value_words else 4 * dv4,
         "key_wide": config.keys.wide,
         "value_wide": config.values.wide,
         "out_dtype": out.dtype,
