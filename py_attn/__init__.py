@@ -26,6 +26,7 @@ from py_attn.kernels.attention.weights import attention_weights
 from py_attn.kernels.decode.attention import decode_attention, decode_partials
 from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.decode.merge import merge
+from py_attn.kernels.decode.paged import PagedKVCache
 from py_attn.kernels.rotary import rotary
 from py_attn.mods import absolute as abs
 from py_attn.mods import (
@@ -60,6 +61,7 @@ __all__ = [
     "GPUOutOfMemoryError",
     "GPUValidationError",
     "KVCache",
+    "PagedKVCache",
     "Program",
     "PyAttnError",
     "ShaderError",

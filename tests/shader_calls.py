@@ -149,6 +149,27 @@ def elements(device):
                 pa.decode_attention(query, cache, **options, left_padding=padding, return_lse=True)
 
 
+def pages(device):
+    """Appends and decodes through a block table."""
+    padding, both = device.empty((2,), "int32"), functions(device)["document"]
+    for kind, (sink_tokens, dim) in itertools.product(DTYPES, ((0, 20), (3, 64))):
+        scales = {"k_scale": 0.1, "v_scale": 0.1} if kind == "int8" else {}
+        cache = pa.PagedKVCache(
+            2,
+            9,
+            dim,
+            block_table=[[1, 2], [0, 8]],
+            dtype=kind,
+            sink_tokens=sink_tokens,
+            device=device,
+            **scales,
+        )
+        rows, query = device.empty((2, 2, 5, dim)), device.empty((2, 4, 1, dim))
+        cache.append(rows, rows, lengths=padding)
+        for options in ({"splits": 1}, {"splits": 3}, {"window": 4}, {"left_padding": padding}, both):
+            pa.decode_attention(query, cache, **options)
+
+
 def rotary_embeddings(device):
     """Of rows, in appends and of a decode's query."""
     for kind, interleaved in itertools.product(FLOATS, (False, True)):
@@ -225,6 +246,7 @@ ALL = (
     findings,
     decoding,
     elements,
+    pages,
     rotary_embeddings,
     merging,
     steps,

@@ -57,6 +57,13 @@ FLOATS = ("float32", "float16", "bfloat16")
 SCALES = ("k_scale", "v_scale")
 
 
+def table_as(device, table, kind):
+    """A block table as an array, or as a tensor of an integer dtype; "columns": whose columns lie apart."""
+    if kind == "columns":
+        return device.tensor(table.T, "int32").transpose(1, 0)
+    return table if kind is None else device.tensor(table, kind)
+
+
 def numbers_of(words, dtype, dim, scale):
     """Rows [..., words] of a cache's storage as numbers [..., dim] in float64; `scale` is that of int8."""
     if dtype in FLOATS:
@@ -115,11 +122,22 @@ class CachedLoop:
             [np.zeros((case["kv_heads"], 0, dim)) for _ in range(case["batch"])] for dim in self.dims
         ]
         self.ring = {"capacity": case["capacity"], "sink_tokens": case["sink_tokens"]}
-        self.cache = pa.KVCache(
-            case["batch"], case["kv_heads"], case["capacity"], self.dims[0], value_head_dim=self.dims[1],
-            dtype=tuple(self.dtypes), sink_tokens=case["sink_tokens"], ragged=case["ragged"],
-            **{name: case[name] for name in SCALES if name in case},
-        )  # fmt: skip
+        shared = {name: case[name] for name in ("sink_tokens", "value_head_dim", *SCALES) if name in case}
+        shared["dtype"] = tuple(self.dtypes)
+        self.cache: pa.KVCache
+        if block_size := case.get("block_size"):
+            # Every element's blocks in an order of their own, with some that nobody has.
+            most, batch = case["capacity"] // block_size, case["batch"]
+            self.table = self.random.permutation(batch * most + 3)[: batch * most].reshape(batch, most)
+            self.cache = pa.PagedKVCache(
+                case["kv_heads"], batch * most + 3, self.dims[0], block_size=block_size,
+                block_table=table_as(self.device, self.table, case.get("table_as")), **shared,
+            )  # fmt: skip
+        else:
+            self.cache = pa.KVCache(
+                case["batch"], case["kv_heads"], case["capacity"], self.dims[0], ragged=case["ragged"],
+                **shared,
+            )  # fmt: skip
         self.rotary: dict[str, Any] = {}
         self.tables: list[Any] = []
         if case.get("pairs"):
@@ -175,6 +193,10 @@ class CachedLoop:
     async def stored(self, n):
         """What is stored of keys (0) or values (1), as numbers [B, H, capacity, D]."""
         words = await (self.cache.keys, self.cache.values)[n].numpy()
+        if self.case.get("block_size"):
+            # [B, max_blocks, Hkv, block_size, …]
+            found = words[self.table].swapaxes(1, 2)
+            words = found.reshape(*found.shape[:2], self.case["capacity"], found.shape[-1])
         return numbers_of(words, self.dtypes[n], self.dims[n], self.scale(n))
 
     def scale(self, n):

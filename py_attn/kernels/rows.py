@@ -10,6 +10,7 @@ from py_attn.gpu.binding import Limits
 from py_attn.gpu.kernel import Arg, Kernel, Launch, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.decode.pages import PAGE_PARAMS, TABLE, page_args, page_constants, page_params
 from py_attn.kernels.operands import Operand
 from py_attn.kernels.rotary import ROTARY_PARAMS, Rotary
 from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
@@ -30,9 +31,12 @@ TOTALS_PARAMS = {"totals_first": "u32", "counts_first": "u32", "counts_stride": 
 
 
 @functools.cache
-def row_kernel(name: str, template: str, *, has_totals: bool = False, rotates: bool = False) -> Kernel:
+def row_kernel(
+    name: str, template: str, *, has_totals: bool = False, rotates: bool = False, has_pages: bool = False
+) -> Kernel:
     """The kernel of a template that writes rows, with the params that it needs."""
     fields = _FIELDS | (TOTALS_PARAMS if has_totals else {}) | (ROTARY_PARAMS if rotates else {})
+    fields |= PAGE_PARAMS if has_pages else {}
     return Kernel(name, template, ParamsLayout(**fields))
 
 
@@ -60,7 +64,8 @@ def launch_rows(
 
     With a tensor "state" among ``tensors`` the kernel is one of a step (:mod:`py_attn.kernels.steps`); its
     template says what it then finds by the state's position. With "totals" row n of a batch element goes
-    behind the rows that it has, and only as many of them are new as "counts" says, if that is among them too.
+    behind the rows that it has, and only as many of them are new as "counts" says, if that is among them too;
+    with "block_table" its slots are those of blocks.
 
     Parameters
     ----------
@@ -87,11 +92,18 @@ def launch_rows(
         turning |= rotary.constants(tensors)
         turning["dtypes"] = (*constants["dtypes"], *rotary.dtypes(tensors))
     return launch(
-        row_kernel(kernel_name, template, has_totals=has_totals, rotates=rotary is not None),
+        row_kernel(
+            kernel_name,
+            template,
+            has_totals=has_totals,
+            rotates=rotary is not None,
+            has_pages=TABLE in tensors,
+        ),
         [
             Arg("source", element or source.arg.type, tensor=name),
             *([READS_STATE] if has_state else []),
             *totals_args(tensors),
+            *page_args(tensors),
             *(rotary.args(tensors) if rotary else []),
             *more,
             target,
@@ -110,6 +122,7 @@ def launch_rows(
             "kept": kept,
             **({"counts_stride": counts_stride(tensors)} if has_totals else {}),
             **(rotary.params(tensors, first_position) if rotary else {}),
+            **page_params(tensors),
         },
         constants={
             "source_dtype": source.dtype,
@@ -119,6 +132,7 @@ def launch_rows(
             "has_counts": "counts" in tensors,
             **constants,
             **turning,
+            **page_constants(tensors),
         },
         grid_name=name,
     )

@@ -26,7 +26,7 @@ fn main(
     return;
   }
 //# if has_totals
-  if (!row_stays(b, n)) {
+  if (!is_stored(b, n)) {
     return;
   }
 //# endif

@@ -62,7 +62,7 @@ fn main(
     return;
   }
 //# if has_totals
-  if (!row_stays(b, n)) {
+  if (!is_stored(b, n)) {
     return;
   }
 //# endif

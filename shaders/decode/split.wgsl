@@ -39,6 +39,7 @@
 //## With `has_state` the only query stands at the position in `state` (lib/state.wgsl), and sees all entries up to its
 //## own; with `query_in_log` it is the row of that position in `query`. With `has_totals` each batch element has as many
 //## positions as `totals` says, and its queries are the last of them; with `has_left_padding` nobody sees its first ones.
+//## With `has_pages` the entries of a batch element lie in blocks that `block_table` names (lib/pages.wgsl).
 //## Where keys or values are "int8", `scales` [B, Hkv] has a pair of theirs for each head.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
@@ -56,6 +57,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/cache.wgsl"
+//# if has_pages
+//#   include "lib/pages.wgsl"
+//# endif
 //# if rotates
 {{ rotation_in_subgroup(false) }}
 //# endif
@@ -126,7 +130,11 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
 //##
 //## The row of the cache where a key lies, the last one of the split for those behind it.
 //# macro cache_row_of(key)
+//# if has_pages
+page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, end - 1u)), start))
+//#-  else
 (first_cache_row + cache_slot(visible_entry(min({{ key }}, end - 1u)), start))
+//#-  endif
 //#- endmacro
 //##
 //## Asks for this invocation's segments of the keys of the step that begins at `first`.

@@ -81,7 +81,7 @@ fn main(
   let d = 4u * lane;
   let e = d + vec4<u32>(0u, 1u, 2u, 3u);
   // Barriers follow: nobody may leave early.
-  let exists = b < params.batch{{ " && row_stays(b, n)" if has_totals }};
+  let exists = b < params.batch{{ " && is_stored(b, n)" if has_totals }};
   var v = vec4<f32>();
   if (exists && d < D) {
     v = new_at4(b, head, n, d);

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from py_attn.gpu.binding import Limits
 from py_attn.gpu.kernel import Arg, Launch, launch
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.decode.formats import Integers
@@ -14,21 +15,19 @@ from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.rotary import Rotary
 from py_attn.kernels.rows import counts_stride, launch_rows, row_kernel, totals_args
 
-if TYPE_CHECKING:
-    from py_attn.kernels.decode.cache import KVCache
-
 _WORKGROUP = 64
 _ADVANCE = row_kernel("cache_advance", "decode/advance.wgsl", has_totals=True)
 
 
 def launch_write(
-    cache: KVCache,
     name: str,
     tensors: Mapping[str, Tensor],
-    first_position: int = 0,
-    turn: Rotary | None = None,
+    form: turboquant.Format | Integers | None,
+    *,
+    turn: Rotary | None,
+    **place: int,
 ) -> Launch:
-    """Plan writing new keys or values to the slots of the positions from ``first_position`` on.
+    """Plan writing new keys or values into a cache.
 
     Parameters
     ----------
@@ -37,30 +36,24 @@ def launch_write(
     tensors : mapping
         With the cache's. With a tensor "state" among them, the rows go to the slots of the positions from the
         state's on instead; with "totals", to those behind the positions that each batch element has.
+    form : Format or Integers or None
+        How rows are kept, None for floats.
     turn : Rotary, optional
-        The rotary embeddings that keys get.
+        The rotary embeddings that the rows get.
+    **place
+        ``capacity``, ``kept``, ``first_slot`` and ``first_position``, as of :func:`launch_rows`.
     """
-    is_key = name == "key"
-    form = cache.key_format if is_key else cache.value_format
-    integers = cache.key_integers if is_key else cache.value_integers
-    target = "cache keys" if is_key else "cache values"
-    place: dict[str, Any] = {
-        "capacity": cache.capacity,
-        "first_slot": cache.slot(first_position),
-        "kept": cache.sink_tokens,
-        "rotary": turn if is_key else None,
-        "first_position": first_position,
-    }
+    target = f"cache {name}s"
+    to: dict[str, Any] = {**place, "rotary": turn}
+    if isinstance(form, turboquant.Format):
+        return turboquant.launch_quantize(name, tensors, form, target, **to)
+    if form and form.blocks:
+        return _launch_blocks(name, tensors, form, target, to)
+    dim, dtype = tensors[name].shape[3], tensors[target].dtype
     if form:
-        return turboquant.launch_quantize(name, tensors, form, target, **place)
-    if integers and integers.blocks:
-        return _launch_blocks(name, tensors, integers, target, place)
-    dim = tensors[name].shape[3]
-    if integers:
-        place |= {"more": [Arg("scales", "f32")]}
-        return _launch_append(name, tensors, dim, "int8", Arg("cache", "u32", True, target), place)
-    dtype = tensors[target].dtype
-    return _launch_append(name, tensors, dim, dtype, Arg("cache", output_type(dtype), True, target), place)
+        to["more"] = [Arg("scales", "f32")]
+        return _launch_append(name, tensors, dim, "int8", Arg("cache", "u32", True, target), to)
+    return _launch_append(name, tensors, dim, dtype, Arg("cache", output_type(dtype), True, target), to)
 
 
 def _launch_append(
@@ -122,23 +115,24 @@ def _launch_blocks(
     )
 
 
-def launch_advance(cache: KVCache, tensors: Mapping[str, Tensor], count: int) -> Launch:
+def launch_advance(
+    tensors: Mapping[str, Tensor], limits: Limits, *, batch: int, heads: int, count: int, **place: int
+) -> Launch:
     """Plan adding what was appended to a ragged cache's totals."""
     return launch(
         _ADVANCE,
         totals_args(tensors, writes=True),
         tensors,
-        cache.device.info.limits,
+        limits,
         variant="counts" if "counts" in tensors else "all",
-        workgroups=-(-cache.batch // _WORKGROUP),
+        workgroups=-(-batch // _WORKGROUP),
         params={
             "source_strides": (0, 0, 0, 0),
-            "batch": cache.batch,
-            "heads": cache.kv_heads,
+            "batch": batch,
+            "heads": heads,
             "count": count,
             "first_slot": 0,
-            "capacity": cache.capacity,
-            "kept": cache.sink_tokens,
+            **place,
             "counts_stride": counts_stride(tensors),
         },
         constants={

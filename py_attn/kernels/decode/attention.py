@@ -43,7 +43,8 @@ def decode_attention(
         ``cache.totals[b]`` - S + i. Usually S = 1.
     cache : KVCache
         Not empty; Hq a multiple of its heads. A batch element of a ragged cache may be empty: its rows are 0
-        with LSE -inf.
+        with LSE -inf. A recorded decode that is submitted again sees what a ragged cache then holds, and of
+        others the entries that there were when it was recorded.
     window, scale, softcap, sinks
         As in :func:`attention`; the cache's sink tokens are within every window.
     score_mod, mask_mod

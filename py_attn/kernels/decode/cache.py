@@ -9,7 +9,7 @@ import numpy as np
 
 from py_attn.arguments import check_bool, check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.kernel import Plan
+from py_attn.gpu.kernel import Launch, Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
@@ -134,10 +134,14 @@ class KVCache:
         self._total = 0
 
     def _empty(self, dim: int, dtype: str, form: turboquant.Format | Integers | None) -> Tensor:
-        rows = (self.batch, self.kv_heads, self.capacity)
         if form:
-            return self.device.empty((*rows, form.words), "uint32")
-        return self.device.empty((*rows, dim), dtype, pitch=pad4(dim))
+            return self.device.empty((*self._rows, form.words), "uint32")
+        return self.device.empty((*self._rows, dim), dtype, pitch=pad4(dim))
+
+    @property
+    def _rows(self) -> tuple[int, int, int]:
+        """The first axes of the storage."""
+        return self.batch, self.kv_heads, self.capacity
 
     def __repr__(self) -> str:
         length = (
@@ -261,7 +265,7 @@ class KVCache:
                 whole = (begin, end) == (0, count)
                 tensors = {**self.tensors, name: given[name] if whole else given[name][:, :, begin:end]}
                 tensors |= tables if turn else {}
-                launched = launch_write(self, name, tensors, self.total + begin, turn)
+                launched = self.launch_write(name, tensors, self.total + begin, turn)
                 self.device.run(Plan((), (launched,)), tensors)
         self._total += count
 
@@ -293,14 +297,42 @@ class KVCache:
             if turn:
                 turn.upload(given, self.device)
             launches = (
-                launch_write(self, "key", given, turn=turn),
-                launch_write(self, "value", given),
-                launch_advance(self, given, count),
+                self.launch_write("key", given, turn=turn),
+                self.launch_write("value", given),
+                self._launch_advance(given, count),
             )
             return Planned(self.device, Plan((), launches), given)
 
         interleaved = turn is not None and turn.interleaved
         run_call("append_ragged", tensors, (self.storage_description, interleaved), make)
+
+    def launch_write(
+        self, name: str, tensors: Mapping[str, Tensor], first_position: int = 0, turn: Rotary | None = None
+    ) -> Launch:
+        """Plan writing the new "key" or "value" from ``first_position`` on: see :func:`launch_write`."""
+        is_key = name == "key"
+        key_form, value_form = self.key_format or self.key_integers, self.value_format or self.value_integers
+        return launch_write(
+            name,
+            tensors,
+            key_form if is_key else value_form,
+            turn=turn if is_key else None,
+            capacity=self.capacity,
+            kept=self.sink_tokens,
+            first_slot=self.slot(first_position),
+            first_position=first_position,
+        )
+
+    def _launch_advance(self, tensors: Mapping[str, Tensor], count: int) -> Launch:
+        return launch_advance(
+            tensors,
+            self.device.info.limits,
+            batch=self.batch,
+            heads=self.kv_heads,
+            count=count,
+            capacity=self.capacity,
+            kept=self.sink_tokens,
+        )
 
     def check_new(self, key: object, value: object) -> int:
         """The number of positions in ``key`` and ``value``, checked as by :meth:`append`."""

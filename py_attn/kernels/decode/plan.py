@@ -12,6 +12,7 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.decode.config import Config, RowLoads
 from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import Call
+from py_attn.kernels.decode.pages import PAGE_PARAMS, TABLE, page_args, page_constants, page_params
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows, power_of_two
@@ -45,6 +46,9 @@ _SPLIT = Kernel("decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAM
 # What differs between batch elements: their lengths, or how many of their first positions are padding.
 _SPLIT_ELEMENTS = Kernel(
     "decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_ELEMENT_PARAMS)
+)
+_SPLIT_PAGES = Kernel(
+    "decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_ELEMENT_PARAMS, **PAGE_PARAMS)
 )
 _REDUCE = Kernel(
     "decode_reduce",
@@ -219,6 +223,7 @@ def _launch_splits(
         Arg("query", query_operand.arg.type, tensor=name),
         *([READS_STATE] if call.has_state else []),
         *(Arg(name, "i32") for name in _element_names(call)),
+        *page_args(call.tensors),
         Arg("key", _row_type(cache.dtype[0], key_form, config.keys), tensor="cache keys"),
         Arg("value", _row_type(cache.dtype[1], value_form, config.values), tensor="cache values"),
         *([Arg("scales", "f32")] if "scales" in call.tensors else []),
@@ -233,7 +238,7 @@ def _launch_splits(
     count = config.shape.rows
     subgroup_ids = config.shape.subgroups and SUBGROUP_ID in info.features
     return launch(
-        _SPLIT_ELEMENTS if _element_names(call) else _SPLIT,
+        _SPLIT_PAGES if TABLE in call.tensors else _SPLIT_ELEMENTS if _element_names(call) else _SPLIT,
         args,
         call.tensors,
         info.limits,
@@ -253,6 +258,7 @@ def _launch_splits(
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
             "lse_plane": lse_plane(lse),
             **_element_params(call),
+            **page_params(call.tensors),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
         | {
@@ -262,6 +268,7 @@ def _launch_splits(
             "has_state": call.has_state,
             "has_totals": cache.ragged,
             "has_left_padding": "left_padding" in call.tensors,
+            **page_constants(call.tensors),
             # A query that an earlier launch rotated is no row of the log any more.
             "query_in_log": call.has_state and name == "query",
         },

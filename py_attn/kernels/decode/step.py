@@ -14,7 +14,6 @@ from py_attn.gpu.kernel import Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import float_tensor
-from py_attn.kernels.decode.append import launch_write
 from py_attn.kernels.decode.cache import KVCache, check_cache
 from py_attn.kernels.decode.config import configure
 from py_attn.kernels.decode.options import resolve_step
@@ -125,7 +124,7 @@ def append_step(key: Any, value: Any, cache: KVCache, state: Tensor) -> None:
             raise ValueError(f"key: expected at most the {room} positions that the ring holds, got {count}")
         new = {name: float_tensor(name, tensors[name], cache.device) for name in ("key", "value")}
         given = {**tensors, **new}
-        launches = launch_write(cache, "key", given), launch_write(cache, "value", given)
+        launches = cache.launch_write("key", given), cache.launch_write("value", given)
         return Planned(cache.device, Plan((), launches), given)
 
     run_call("append_step", tensors, (cache.storage_description,), make)

@@ -20,6 +20,7 @@ from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
 from py_attn.gpu.kernel import Arg, Launch, NewTensor, Plan
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.decode.pages import TABLE
 from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
 from py_attn.kernels.rotary import Rotary
 from py_attn.kernels.rows import launch_rows
@@ -185,8 +186,8 @@ def launch_rotation(
         With a tensor "state" among them, the rows are those of a log from the state's position on.
     """
     from_codes = direction == "dequantize"
-    # A cache's lengths say nothing about where the rows of a query are.
-    tensors = {name: x for name, x in tensors.items() if name not in ("totals", "counts")}
+    # A cache's lengths and blocks say nothing about where the rows of a query are.
+    tensors = {name: x for name, x in tensors.items() if name not in ("totals", "counts", TABLE)}
     return launch_rows(
         "turboquant_rotate",
         "quantization/rotate.wgsl",
