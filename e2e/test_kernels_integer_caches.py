@@ -102,6 +102,20 @@ def test_dtypes(check, key, value):
     )
 
 
+@pytest.mark.parametrize("adapter", [{"software": False}, {"subgroup_min_size": 0}])
+@pytest.mark.parametrize("dtypes", [["int8", "q4_0"], ["q8_0", "int8"], ["q4_0", "q8_0"]])
+def test_other_adapters(check, adapter, dtypes):
+    # Unrolled loops and large workgroups, as on hardware, which this adapter compiles slowly; no subgroups.
+    steps = [("append", 40, [40, 9]), ("decode", 1), ("decode", 1, {"splits": 3})]
+    check(
+        *(
+            integer_case(*steps, dtypes=dtypes, heads=6, kv_heads=2, head_dim=dim, value_head_dim=dim,
+                         ragged=True, adapter=adapter, **pages)
+            for dim, pages in ((16, {"block_size": 8}), (20, {}))
+        )
+    )  # fmt: skip
+
+
 def test_numbers_that_are_not_finite(lab):
     # A block becomes NaN, and no other; int8 has no NaN, and saturates.
     assert lab.run("""

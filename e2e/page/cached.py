@@ -7,6 +7,7 @@ import numpy as np
 import py_attn as pa
 from e2e.page.bounds import bound_of, half_ulp, lse_over_bound, numpy_errors, over_bound
 from e2e.page.inputs import laid_out, normal, poisoned
+from e2e.page.step import another_adapter
 from py_attn.gpu.dtypes import round_to
 from py_attn.rope import rope_table
 
@@ -265,8 +266,10 @@ async def check_cached(case):
     """Steps ["append", S, lengths or None] and ["decode", S, keywords], each compared at once.
 
     What an append stored is compared with the rows given, and decodes with the reference over what is stored.
+    ``adapter`` changes what the kernels are told of the adapter.
     """
-    with poisoned(pa.default_device()):
+    device = pa.default_device()
+    with another_adapter(device, case.get("adapter", {})), poisoned(device):
         loop = CachedLoop(case)
         for step, count, *rest in case["steps"]:
             if step == "append":
