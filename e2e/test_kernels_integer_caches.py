@@ -158,3 +158,36 @@ found
 """)
         == [True, 0] * 2
     )
+
+
+def test_steps_at_a_position_on_the_gpu(lab):
+    # The same words and the same results as of ordinary appends and decodes, in a ring too.
+    assert lab.run("""
+import numpy as np
+import py_attn as pa
+from e2e.page.inputs import normal
+from e2e.page.step import state_at
+from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
+device, random = pa.default_device(), np.random.default_rng(7)
+rows = [device.tensor(normal(random, (1, 2, 14, dim), "float32")) for dim in (40, 24)]
+log = device.tensor(normal(random, (1, 4, 14, 40), "float32"))
+found = []
+for dtype in ("int8", "q8_0", "q4_0"):
+    scales = {"k_scale": 0.03, "v_scale": [0.03, 0.05]} if dtype == "int8" else {}
+    ours, theirs = (
+        pa.KVCache(1, 2, 10, 40, value_head_dim=24, dtype=dtype, sink_tokens=2, **scales) for _ in range(2)
+    )
+    for first, end in ((0, 6), (6, 7), (7, 14)):
+        new = [x[:, :, first:end] for x in rows]
+        append_step(*new, ours, state_at(device, first))
+        theirs.append(*new)
+        length, last = theirs.length, state_at(device, end - 1)
+        for name in ("keys", "values"):
+            words = [(await getattr(cache, name).numpy())[:, :, :length] for cache in (ours, theirs)]
+            found.append(bool(np.array_equal(*words)))
+        got = await decode_attention_step(log, ours, last, splits=2).numpy()
+        exact = await pa.decode_attention(log[:, :, end - 1 : end], theirs).numpy()
+        found.append(float(np.abs(got - exact).max()) < 1e-6)
+        found.append(decode_partials_step(log, ours, last, splits=2)[0].shape == (1, 4, 1, 2, 24))
+[len(found), all(found)]
+""") == [36, True]
