@@ -69,10 +69,12 @@ fn main(
   let at = target_row(b, head, n) * ROW_WORDS;
   var scales = 0u;
   for (var half = 0u; half < 2u; half++) {
-    let block = 2u * pair + half;
-    if (block < {{ (D + 31) // 32 }}u) {
-      scales |= put_block(b, head, n, 32u * block, at + SCALE_WORDS + block * {{ bits }}u) << (16u * half);
+    let number = 2u * pair + half;
+    if (number >= {{ (D + 31) // 32 }}u) {
+      break;
     }
+    let bits = put_block(b, head, n, 32u * number, at + SCALE_WORDS + number * {{ bits }}u);
+    scales |= bits << (16u * half);
   }
   cache[at + pair] = scales;
 }
