@@ -26,6 +26,8 @@ from py_attn.kernels.attention.weights import attention_weights
 from py_attn.kernels.decode.attention import decode_attention, decode_partials
 from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.decode.merge import merge
+from py_attn.kernels.decode.paged import PagedKVCache
+from py_attn.kernels.rotary import rotary
 from py_attn.mods import absolute as abs
 from py_attn.mods import (
     ceil,
@@ -59,6 +61,7 @@ __all__ = [
     "GPUOutOfMemoryError",
     "GPUValidationError",
     "KVCache",
+    "PagedKVCache",
     "Program",
     "PyAttnError",
     "ShaderError",
@@ -88,6 +91,7 @@ __all__ = [
     "onnx",
     "reference",
     "request_device",
+    "rotary",
     "round",
     "scaled_dot_product_attention",
     "sigmoid",

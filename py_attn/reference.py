@@ -23,6 +23,8 @@ from py_attn.arguments import (
     check_window,
     resolve,
 )
+from py_attn.cache_reference import cached as cached
+from py_attn.rotary_reference import rotary as rotary
 
 Array = npt.NDArray[Any]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import py_attn as pa
 from py_attn.kernels import nn
-from py_attn.kernels.decode.cache import CACHE_DTYPES
+from py_attn.kernels.decode.formats import DTYPES
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
 from py_attn.kernels.maps.row_sums import row_sums
 from py_attn.kernels.steps import new_state
@@ -127,22 +127,62 @@ def decoding(device):
             pa.turboquant.dequantize(packed)
 
 
+def new_cache(device, kind, dim, **options):
+    """A cache for two sequences, with scales where its dtype takes them."""
+    scales = {"k_scale": 0.1, "v_scale": 0.1} if kind == "int8" else {}
+    return pa.KVCache(2, 2, 32, dim, dtype=kind, device=device, **scales, **options)
+
+
 def elements(device):
     """Lengths and left padding of batch elements."""
     padding = device.empty((2,), "int32")
     both = functions(device)["both"]
-    for kind, (sink_tokens, dim) in itertools.product(CACHE_DTYPES, ((0, 20), (3, 64))):
+    for kind, (sink_tokens, dim) in itertools.product(DTYPES, ((0, 20), (3, 64))):
         rows, query = device.empty((2, 2, 5, dim)), device.empty((2, 4, 1, dim))
         for ragged in (False, True):
-            cache = pa.KVCache(
-                2, 2, 32, dim, dtype=kind, sink_tokens=sink_tokens, ragged=ragged, device=device
-            )
+            cache = new_cache(device, kind, dim, sink_tokens=sink_tokens, ragged=ragged)
             cache.append(rows, rows)
             if ragged:
                 cache.append(rows, rows, lengths=padding)
                 pa.decode_attention(query, cache, splits=3)
             for options in ({"splits": 1}, {"splits": 3}, {"window": 4}, both):
                 pa.decode_attention(query, cache, **options, left_padding=padding, return_lse=True)
+
+
+def pages(device):
+    """Appends and decodes through a block table."""
+    padding, both = device.empty((2,), "int32"), functions(device)["document"]
+    for kind, (sink_tokens, dim) in itertools.product(DTYPES, ((0, 20), (3, 64))):
+        scales = {"k_scale": 0.1, "v_scale": 0.1} if kind == "int8" else {}
+        cache = pa.PagedKVCache(
+            2,
+            9,
+            dim,
+            block_table=[[1, 2], [0, 8]],
+            dtype=kind,
+            sink_tokens=sink_tokens,
+            device=device,
+            **scales,
+        )
+        rows, query = device.empty((2, 2, 5, dim)), device.empty((2, 4, 1, dim))
+        cache.append(rows, rows, lengths=padding)
+        for options in ({"splits": 1}, {"splits": 3}, {"window": 4}, {"left_padding": padding}, both):
+            pa.decode_attention(query, cache, **options)
+
+
+def rotary_embeddings(device):
+    """Of rows, in appends and of a decode's query."""
+    for kind, interleaved in itertools.product(FLOATS, (False, True)):
+        tables = [device.empty((64, 8), kind) for _ in range(2)]
+        x, first, each = device.empty((2, 4, 5, 20), kind), device.empty((2,), "int32"), [[0, 1, 2, 3, 4]]
+        for positions in (3, first, each):
+            pa.rotary(x, *tables, positions=positions, interleaved=interleaved)
+        turned = {"rotary": tables, "rotary_interleaved": interleaved}
+        rows = x[:, :2]
+        for dtype, ragged in itertools.product(("float16", "turboquant3", "int8", "q4_0"), (False, True)):
+            cache = new_cache(device, dtype, 20, ragged=ragged)
+            cache.append(rows, rows, **turned)
+            pa.decode_attention(x, cache, **turned)
 
 
 def merging(device):
@@ -160,8 +200,8 @@ def merging(device):
 def steps(device):
     """Decoding and appending at the position of a state."""
     state = new_state(device)
-    for kind, (sink_tokens, dim) in itertools.product(CACHE_DTYPES, ((0, 20), (3, 64))):
-        cache = pa.KVCache(2, 2, 32, dim, dtype=kind, sink_tokens=sink_tokens, device=device)
+    for kind, (sink_tokens, dim) in itertools.product(DTYPES, ((0, 20), (3, 64))):
+        cache = new_cache(device, kind, dim, sink_tokens=sink_tokens)
         rows = device.empty((2, 2, 5, dim))
         append_step(rows, rows, cache, state)
         query = device.empty((2, 40, 4, dim)).transpose(0, 2, 1, 3)
@@ -206,6 +246,8 @@ ALL = (
     findings,
     decoding,
     elements,
+    pages,
+    rotary_embeddings,
     merging,
     steps,
     language_model,

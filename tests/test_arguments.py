@@ -5,7 +5,7 @@ import pytest
 
 import py_attn as pa
 from py_attn.arguments import check_window, resolve
-from py_attn.kernels.decode.cache import CACHE_DTYPES
+from py_attn.kernels.decode.formats import CACHE_DTYPES
 
 NAN, INF = float("nan"), float("inf")
 

@@ -64,7 +64,7 @@ def test_quantised_keys_rotate_the_row_of_the_position(device, query, state):
 
 
 def test_quantised_values_have_no_partials(query, state):
-    with pytest.raises(ValueError, match=r"^cache: expected values of a float dtype, got turboquant4"):
+    with pytest.raises(ValueError, match=r"^cache: expected no TurboQuant values, got turboquant4"):
         decode_partials_step(query, cache_of("turboquant4"), state, splits=2)
     assert decode_attention_step(query, cache_of("turboquant4"), state, splits=2).shape == (1, 6, 1, 16)
 

@@ -214,6 +214,7 @@ def test_there_are_enough_of_them(shaders):
         "merge",
         "pack_quantized",
         "project_qkv",
+        "rotary",
         "row_sums",
         "sink_gradient",
         "turboquant_quantize",

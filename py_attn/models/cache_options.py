@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py_attn.arguments import check_int, check_positive
-from py_attn.kernels.decode.cache import check_dtypes
+from py_attn.kernels.decode.formats import check_dtypes
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 //## Writes rows [B, Hkv, S, D] into a cache [B, Hkv, capacity, pitch], converting to its storage type:
 //## row n goes to slot row_slot(n). One invocation moves four elements.
-//# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/storage.wgsl" import writer, half_types
 {{ half_types(dtypes) }}
-{{ reader("source", source_dtype, source_packed, D) }}
+//# if cache_dtype == "int8"
+//#   from "lib/integer_rows.wgsl" import int8_writer
+{{ int8_writer() }}
+//# else
 {{ writer("cache", cache_dtype) }}
-//# include "lib/row_slot.wgsl"
+//# endif
+//# include "lib/new_rows.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -21,13 +25,10 @@ fn main(
   if (b >= params.batch) {
     return;
   }
-  let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
 //# if has_totals
-  if (!row_stays(b, n)) {
+  if (!is_stored(b, n)) {
     return;
   }
 //# endif
-  let slot = row_slot({{ "b, " if has_totals }}n);
-  let to_row = ((b * params.heads + head) * params.capacity + slot) * 4u * D4;
-  cache_put4(to_row + d, source_at4(from_row, params.source_strides.w, d));
+  cache_put4(target_row(b, head, n) * 4u * D4 + d, new_at4(b, head, n, d){{ " / scales[2u * (b * params.heads + head) + " ~ scale ~ "u]" if cache_dtype == "int8" }});
 }

@@ -39,6 +39,8 @@
 //## With `has_state` the only query stands at the position in `state` (lib/state.wgsl), and sees all entries up to its
 //## own; with `query_in_log` it is the row of that position in `query`. With `has_totals` each batch element has as many
 //## positions as `totals` says, and its queries are the last of them; with `has_left_padding` nobody sees its first ones.
+//## With `has_pages` the entries of a batch element lie in blocks that `block_table` names (lib/pages.wgsl).
+//## Where keys or values are "int8", `scales` [B, Hkv] has a pair of theirs for each head.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
@@ -55,6 +57,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/cache.wgsl"
+//# if has_pages
+//#   include "lib/pages.wgsl"
+//# endif
 //# if rotates
 {{ rotation_in_subgroup(false) }}
 //# endif
@@ -125,7 +130,11 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
 //##
 //## The row of the cache where a key lies, the last one of the split for those behind it.
 //# macro cache_row_of(key)
+//# if has_pages
+page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, end - 1u)), start))
+//#-  else
 (first_cache_row + cache_slot(visible_entry(min({{ key }}, end - 1u)), start))
+//#-  endif
 //#- endmacro
 //##
 //## Asks for this invocation's segments of the keys of the step that begins at `first`.
@@ -174,7 +183,7 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
       let head = kv_head * params.group + row / params.queries;
       let query_row = {{ "state_position()" if query_in_log else "row % params.queries" }};
       let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, query_row));
-      four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale;
+      four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale{{ " * scales[2u * (b * params.kv_heads + kv_head)]" if key_dtype == "int8" }};
     }
 //# if rotates
     four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
@@ -381,7 +390,7 @@ VALUE_SEGMENT * {{ segment_of_lane("value_lane", n, VALUE_LANES, value_segments)
     }
     let end_of_row = row_end(own_head, max_of_teams, sum_of_teams);
     for (var t = 0u; t < TEAMS; t++) {
-      team_factor[thread_index * TEAMS + t] *= end_of_row.x;
+      team_factor[thread_index * TEAMS + t] *= end_of_row.x{{ " * scales[2u * (b * params.kv_heads + kv_head) + 1u]" if value_dtype == "int8" }};
     }
     let row_of_split = ((b * params.heads + own_head) * params.queries + own_query) * params.splits + split;
 //# if return_lse

@@ -8,6 +8,7 @@
 //# if epilogue == "rope"
 //#   from "lib/storage.wgsl" import half_types
 {{ half_types(dtypes) }}
+//#   include "lib/turned.wgsl"
 //#   if in_cache
 //#     include "lib/row_slot.wgsl"
 //#   endif
@@ -71,7 +72,7 @@ fn store(t: u32, row: u32, y: vec2<f32>, before: vec2<f32>) {
   let d = row % D;
   var pair = y;
   if (head < HEADS + KV_HEADS) {
-    pair = vec2<f32>(y.x * before.x - y.y * before.y, y.x * before.y + y.y * before.x);
+    pair = turned(y, before);
   }
   if (head < HEADS) {
     query[(params.query_first + position * HEADS * D + row) / 2u] = pair;

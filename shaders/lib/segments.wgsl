@@ -10,9 +10,12 @@
 //## it is below the table's end, and do not clamp the index. A software adapter would divide for it, and gets a mask.
 //## `row` is what Format.row() in kernels/quantization/turboquant.py gives, or none for floats. Codes need row_tables.
 //# from "lib/turboquant.wgsl" import row_reader, row_table
+//# from "lib/integer_rows.wgsl" import integer_segments
 //##
 //# macro segment_reader(name, dtype, length, row, wide)
-//# if not wide
+//# if dtype in ("int8", "q8_0", "q4_0")
+{{ integer_segments(name, dtype, length, wide) }}
+//# elif not wide
 alias {{ name }}_segment = vec4<f32>;
 {{ row_reader(name, dtype, True, length, row, True) }}
 fn {{ name }}_load(first: u32, e: u32) -> {{ name }}_segment {

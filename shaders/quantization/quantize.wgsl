@@ -2,12 +2,11 @@
 //## to slot row_slot(n) (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
 //## LANES invocations take a row: they rotate it, choose levels, fit the scale and pack the codes; with `qjl` they also
 //## rotate the residual again and pack its signs (QJL, arXiv 2406.03482).
-//# from "lib/storage.wgsl" import reader, half_types
+//# from "lib/storage.wgsl" import half_types
 //# from "lib/turboquant.wgsl" import rotation
 {{ half_types(dtypes) }}
-{{ reader("source", source_dtype, source_packed, D) }}
 {{ rotation() }}
-//# include "lib/row_slot.wgsl"
+//# include "lib/new_rows.wgsl"
 const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
@@ -82,11 +81,10 @@ fn main(
   let d = 4u * lane;
   let e = d + vec4<u32>(0u, 1u, 2u, 3u);
   // Barriers follow: nobody may leave early.
-  let exists = b < params.batch{{ " && row_stays(b, n)" if has_totals }};
+  let exists = b < params.batch{{ " && is_stored(b, n)" if has_totals }};
   var v = vec4<f32>();
   if (exists && d < D) {
-    let from_row = params.source_first + dot(params.source_strides.xyz, vec3<u32>(b, head, n));
-    v = source_at4(from_row, params.source_strides.w, d);
+    v = new_at4(b, head, n, d);
   }
 
   // Scaled by a power of two first, so that no square overflows or vanishes. Compared as bits, in which
@@ -114,8 +112,7 @@ fn main(
   let fit = products.x / products.y;
   let unit = bitcast<f32>(exponent << 23u) * rms;
 
-  let slot = row_slot({{ "b, " if has_totals }}n);
-  let at = ((b * params.heads + head) * params.capacity + slot) * ROW_WORDS;
+  let at = target_row(b, head, n) * ROW_WORDS;
   put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, thread_index);
 //# if qjl
   let missing = size - fit * level;

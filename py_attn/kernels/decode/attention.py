@@ -12,6 +12,7 @@ from py_attn.kernels.decode.cache import KVCache, check_cache
 from py_attn.kernels.decode.config import configure
 from py_attn.kernels.decode.options import resolve
 from py_attn.kernels.decode.plan import plan_attention, plan_partials
+from py_attn.kernels.rotary import tables_of
 
 
 def decode_attention(
@@ -25,6 +26,8 @@ def decode_attention(
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
     left_padding: Any = None,
+    rotary: Any = None,
+    rotary_interleaved: bool = False,
     splits: int | str = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -40,7 +43,8 @@ def decode_attention(
         ``cache.totals[b]`` - S + i. Usually S = 1.
     cache : KVCache
         Not empty; Hq a multiple of its heads. A batch element of a ragged cache may be empty: its rows are 0
-        with LSE -inf.
+        with LSE -inf. A recorded decode that is submitted again sees what a ragged cache then holds, and of
+        others the entries that there were when it was recorded.
     window, scale, softcap, sinks
         As in :func:`attention`; the cache's sink tokens are within every window.
     score_mod, mask_mod
@@ -50,6 +54,11 @@ def decode_attention(
     left_padding : Tensor or array_like of int, optional
         [B], how many of the first positions of each batch element are padding that nobody sees, from 0 on, as
         where prompts of several lengths were appended with padding in front. Positions keep their numbers.
+    rotary : (cos, sin), optional
+        Give the query rotary position embeddings at its positions before it is multiplied with the keys, by
+        tables as of :meth:`KVCache.append`. The keys are taken as they are cached.
+    rotary_interleaved : bool
+        Which numbers are pairs, as ``interleaved`` of :func:`py_attn.rotary`.
     splits : int or str
         1 to 1024, or "auto": from the number of keys (the capacity of a ragged cache) and of workgroups
         without splitting.
@@ -64,9 +73,10 @@ def decode_attention(
     Raises
     ------
     ValueError, TypeError
-        For an argument that does not fit, or an empty cache.
+        For an argument that does not fit, an empty cache, or a position that the tables of ``rotary`` do not
+        have. Where only the GPU knows the position, the rows of such a query are NaN.
     """
-    tensors = _tensors(query, cache, sinks, left_padding)
+    tensors = _tensors(query, cache, sinks, left_padding, rotary)
     options = {
         "window": window,
         "scale": scale,
@@ -74,6 +84,7 @@ def decode_attention(
         "splits": splits,
         "score_mod": score_mod,
         "mask_mod": mask_mod,
+        "rotary_interleaved": rotary_interleaved,
     }
 
     def make() -> Planned:
@@ -96,6 +107,8 @@ def decode_partials(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     left_padding: Any = None,
+    rotary: Any = None,
+    rotary_interleaved: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Each split's own attention and its LSE, to be combined as :func:`decode_attention` does.
 
@@ -111,7 +124,7 @@ def decode_partials(
         [B, Hq, S, splits] float32; -inf for a split that may see nothing. The result is
         Σ exp(partial_lse - lse) · partial_out with lse = log Σ exp(partial_lse).
     """
-    tensors = _tensors(query, cache, None, left_padding)
+    tensors = _tensors(query, cache, None, left_padding, rotary)
     options = {
         "window": window,
         "scale": scale,
@@ -119,6 +132,7 @@ def decode_partials(
         "splits": splits,
         "score_mod": score_mod,
         "mask_mod": mask_mod,
+        "rotary_interleaved": rotary_interleaved,
     }
 
     def make() -> Planned:
@@ -130,16 +144,14 @@ def decode_partials(
     return made["partial_out"], made["partial_lse"]
 
 
-def _tensors(query: Any, cache: object, sinks: Any, left_padding: Any) -> dict[str, Any]:
+def _tensors(query: Any, cache: object, sinks: Any, left_padding: Any, rotary: Any) -> dict[str, Any]:
     """The call's tensors by the names that its plan uses.
 
     Raises
     ------
     TypeError, ValueError
-        When ``cache`` is none, or was destroyed.
+        When ``cache`` is none, or was destroyed, or ``rotary`` no pair.
     """
     checked = check_cache(cache)
-    found = {"query": query, "cache keys": checked.keys, "cache values": checked.values, "sinks": sinks}
-    if checked.ragged:
-        found["totals"] = checked.totals
-    return {**found, "left_padding": left_padding}
+    given = {"query": query, "sinks": sinks, "left_padding": left_padding}
+    return {**given, **checked.tensors, **tables_of(rotary)}

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from py_attn.arguments import check_bool, check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.kernel import Arg, Kernel, Launch, Plan, launch
+from py_attn.gpu.kernel import Launch, Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
-from py_attn.kernels.operands import in_vec4s, operand, output_type, pad4
+from py_attn.kernels.decode.append import launch_advance, launch_write
+from py_attn.kernels.decode.formats import (
+    DTYPES,
+    FLOATS,
+    Integers,
+    check_dtypes,
+    check_scales,
+    integers_of,
+    turboquant_of,
+)
+from py_attn.kernels.operands import pad4
 from py_attn.kernels.quantization import turboquant
-from py_attn.kernels.rows import RAGGED_ROW_PARAMS, ROW_PARAMS, counts_stride, launch_rows, totals_args
-
-CACHE_DTYPES = ("float32", "float16", "bfloat16", *turboquant.CACHE_DTYPES)
-_WORKGROUP = 64
-_APPEND = Kernel("cache_append", "decode/append.wgsl", ROW_PARAMS)
-_APPEND_RAGGED = Kernel("cache_append", "decode/append.wgsl", RAGGED_ROW_PARAMS)
-_ADVANCE = Kernel("cache_advance", "decode/advance.wgsl", RAGGED_ROW_PARAMS)
+from py_attn.kernels.rotary import Rotary, check_keyword, tables_of
 
 
 class KVCache:
@@ -41,10 +46,14 @@ class KVCache:
     value_head_dim : int, optional
         head_dim unless given.
     dtype : str or (str, str)
-        "float32", "float16", "bfloat16", or "turboquant1" … "turboquant4", which keep that many bits a
-        number (:mod:`py_attn.turboquant`); a pair gives keys and values one each.
+        "float32", "float16", "bfloat16"; "int8"; "q8_0" or "q4_0", ggml's blocks of 32 integers of 8 or 4
+        bits with a float16 scale each; or "turboquant1" … "turboquant4", which keep that many bits a number
+        (:mod:`py_attn.turboquant`). A pair gives keys and values one each.
     qjl : bool
         Spend one of a quantised key's bits on its residual, see :func:`py_attn.turboquant.quantize`.
+    k_scale, v_scale : float or array_like, optional
+        Of int8 keys and values: what an integer is multiplied with, a number above 0, [Hkv] or [B, Hkv].
+        A number x is stored as x / scale, rounded to the nearest integer from -128 to 127.
     sink_tokens : int
         How many of the first entries are never overwritten, from 0 to capacity - 1. They stay visible
         whatever the window.
@@ -64,9 +73,12 @@ class KVCache:
     start : int
         How far the ring is turned.
     keys, values : Tensor
-        The storage [B, Hkv, capacity, D], of uint32 words where quantised. In order of positions the first
-        ``sink_tokens`` entries lie in the first slots, entry n in slot start + n, from past the end back to
-        the first slot of the ring.
+        The storage [B, Hkv, capacity, D], of uint32 words where it holds integers or codes. In order of
+        positions the first ``sink_tokens`` entries lie in the first slots, entry n in slot start + n, from
+        past the end back to the first slot of the ring.
+    scales : Tensor or None
+        With int8 keys or values float32 [B, Hkv, 2]: of each head the keys' and the values', 1 where there is
+        none.
 
     Raises
     ------
@@ -84,6 +96,8 @@ class KVCache:
         value_head_dim: int | None = None,
         dtype: str | tuple[str, str] = "float32",
         qjl: bool = False,
+        k_scale: Any = None,
+        v_scale: Any = None,
         sink_tokens: int = 0,
         ragged: bool = False,
         device: Device | None = None,
@@ -97,7 +111,7 @@ class KVCache:
         )
         check_head_dim("head_dim", self.head_dim)
         check_head_dim("value_head_dim", self.value_head_dim)
-        self.dtype = check_dtypes(dtype)
+        self.dtype = check_dtypes(dtype, DTYPES)
         self.sink_tokens = check_int("sink_tokens", sink_tokens)
         if not 0 <= self.sink_tokens < self.capacity:
             raise ValueError(
@@ -105,19 +119,29 @@ class KVCache:
                 f"entries too, got {self.sink_tokens}"
             )
         self.device = device or default_device()
-        self.key_format = _format(self.dtype[0], self.head_dim, qjl)
-        self.value_format = _format(self.dtype[1], self.value_head_dim, False)
-        self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format)
-        self.values = self._empty(self.value_head_dim, self.dtype[1], self.value_format)
+        scales = check_scales(k_scale, v_scale, self.dtype, self.batch, self.kv_heads)
+        self.key_format = turboquant_of(self.dtype[0], self.head_dim, qjl)
+        self.value_format = turboquant_of(self.dtype[1], self.value_head_dim, False)
+        self.key_integers = integers_of(self.dtype[0], self.head_dim)
+        self.value_integers = integers_of(self.dtype[1], self.value_head_dim)
+        self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format or self.key_integers)
+        self.values = self._empty(
+            self.value_head_dim, self.dtype[1], self.value_format or self.value_integers
+        )
+        self.scales = None if scales is None else self.device.tensor(scales, name="scales")
         self.ragged = check_bool("ragged", ragged)
         self._totals = self.device.tensor([0] * self.batch, "int32", name="totals") if ragged else None
         self._total = 0
 
-    def _empty(self, dim: int, dtype: str, form: turboquant.Format | None) -> Tensor:
-        rows = (self.batch, self.kv_heads, self.capacity)
+    def _empty(self, dim: int, dtype: str, form: turboquant.Format | Integers | None) -> Tensor:
         if form:
-            return self.device.empty((*rows, form.words), "uint32")
-        return self.device.empty((*rows, dim), dtype, pitch=pad4(dim))
+            return self.device.empty((*self._rows, form.words), "uint32")
+        return self.device.empty((*self._rows, dim), dtype, pitch=pad4(dim))
+
+    @property
+    def _rows(self) -> tuple[int, int, int]:
+        """The first axes of the storage."""
+        return self.batch, self.kv_heads, self.capacity
 
     def __repr__(self) -> str:
         length = (
@@ -172,93 +196,142 @@ class KVCache:
         return self.storage_description if self.ragged else (*self.storage_description, self.total)
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What calls read and write of it, by the names that their plans use."""
+        found = {"cache keys": self.keys, "cache values": self.values}
+        if self.scales is not None:
+            found["scales"] = self.scales
+        return found if self._totals is None else {**found, "totals": self._totals}
+
+    @property
     def nbytes(self) -> int:
         """Bytes of GPU memory that keys and values take, with scales and padding."""
         return self.keys._storage.nbytes + self.values._storage.nbytes
 
-    def append(self, key: Any, value: Any, *, lengths: Any = None) -> None:
+    def append(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        lengths: Any = None,
+        rotary: Any = None,
+        rotary_interleaved: bool = False,
+    ) -> None:
         """Add S positions behind those held.
 
         Parameters
         ----------
         key : Tensor or array_like
-            [B, Hkv, S, D], S >= 1; any float dtype, stored in the cache's. Where that is quantised, a vector
-            with NaN or an infinity becomes all NaN.
+            [B, Hkv, S, D], S >= 1; any float dtype, stored in the cache's. Of a tensor a vector of TurboQuant
+            or a block of 32 with NaN or an infinity becomes all NaN; int8 has 0 for NaN, and saturates.
         value : Tensor or array_like
             [B, Hkv, S, Dv].
         lengths : Tensor or array_like of int, optional
             [B]; for a ragged cache, how many of the S positions of each batch element are new, from 0 to S.
             Those behind them are padding and are not kept. S unless given.
+        rotary : (cos, sin), optional
+            Give the keys rotary position embeddings as they are written, by tables [max_positions,
+            rotary_dim / 2] as of :func:`py_attn.rotary`. A key turns as its position says, which counts from
+            the first append, also in a ring and for each batch element of a ragged cache.
+        rotary_interleaved : bool
+            Which numbers are pairs, as ``interleaved`` of :func:`py_attn.rotary`.
 
         Raises
         ------
         ValueError, TypeError
             For another batch, head count, head dim or dtype, tensors of another device, an array with NaN or
-            infinities that would be quantised, or ``lengths`` for a cache that is not ragged.
+            infinities that would be quantised, ``lengths`` for a cache that is not ragged, or a position that
+            the tables do not have. Of a ragged cache only the GPU knows the positions: a key at one that the
+            tables do not have becomes NaN.
         """
         count = self.check_new(key, value)
-        if self.ragged:
-            self._append_ragged(key, value, lengths, count)
-            return
         if lengths is not None:
-            raise ValueError(
-                "lengths: expected None for a cache that is not ragged; make it with ragged=True"
-            )
+            if not self.ragged:
+                raise ValueError(
+                    "lengths: expected None for a cache that is not ragged; make it with ragged=True"
+                )
+            check_lengths(lengths, self.batch, count, "lengths")
+        tables = tables_of(rotary)
+        end = self._known_end(count, lengths)
+        turn = check_keyword(tables, rotary_interleaved, self.head_dim, end)
+        if self.ragged:
+            self._append_ragged(key, value, lengths, tables, turn, count)
+            return
         given = {name: float_tensor(name, x, self.device) for name, x in (("key", key), ("value", value))}
-        for name, storage in (("key", self.keys), ("value", self.values)):
+        if turn:
+            turn.upload(tables, self.device)
+        for name in given:
             for begin, end in self._staying(count):
                 whole = (begin, end) == (0, count)
-                tensors = {name: given[name] if whole else given[name][:, :, begin:end], "cache": storage}
-                launched = self.launch_write(name, tensors, "cache", self._slot(self.total + begin))
+                tensors = {**self.tensors, name: given[name] if whole else given[name][:, :, begin:end]}
+                tensors |= tables if turn else {}
+                launched = self.launch_write(name, tensors, self.total + begin, turn)
                 self.device.run(Plan((), (launched,)), tensors)
         self._total += count
 
-    def _append_ragged(self, key: Any, value: Any, lengths: Any, count: int) -> None:
+    def _known_end(self, count: int, lengths: Any) -> int:
+        """The fewest positions that there are after an append, as far as it is known here."""
+        if not self.ragged:
+            return self.total + count
+        if lengths is None:
+            return count
+        return 0 if isinstance(lengths, Tensor) else int(np.max(lengths, initial=0))
+
+    def _append_ragged(
+        self,
+        key: Any,
+        value: Any,
+        lengths: Any,
+        tables: Mapping[str, Any],
+        turn: Rotary | None,
+        count: int,
+    ) -> None:
         """As :meth:`append`, behind the positions that ``totals`` says each batch element has."""
-        tensors = {"key": key, "value": value, "counts": lengths, "totals": self.totals}
-        tensors |= {"cache keys": self.keys, "cache values": self.values}
+        tensors = {"key": key, "value": value, "counts": lengths, **tables, **self.tensors}
 
         def make() -> Planned:
-            if lengths is not None:
-                check_lengths(lengths, self.batch, count, "lengths")
             given: dict[str, Tensor] = {name: x for name, x in tensors.items() if x is not None}
             given |= {name: float_tensor(name, given[name], self.device) for name in ("key", "value")}
             if lengths is not None:
                 given["counts"] = integer_tensor("lengths", lengths, self.device)
+            if turn:
+                turn.upload(given, self.device)
             launches = (
-                self.launch_write("key", given, "cache keys"),
-                self.launch_write("value", given, "cache values"),
+                self.launch_write("key", given, turn=turn),
+                self.launch_write("value", given),
                 self._launch_advance(given, count),
             )
             return Planned(self.device, Plan((), launches), given)
 
-        run_call("append_ragged", tensors, (self.storage_description,), make)
+        interleaved = turn is not None and turn.interleaved
+        run_call("append_ragged", tensors, (self.storage_description, interleaved), make)
+
+    def launch_write(
+        self, name: str, tensors: Mapping[str, Tensor], first_position: int = 0, turn: Rotary | None = None
+    ) -> Launch:
+        """Plan writing the new "key" or "value" from ``first_position`` on: see :func:`launch_write`."""
+        is_key = name == "key"
+        key_form, value_form = self.key_format or self.key_integers, self.value_format or self.value_integers
+        return launch_write(
+            name,
+            tensors,
+            key_form if is_key else value_form,
+            turn=turn if is_key else None,
+            capacity=self.capacity,
+            kept=self.sink_tokens,
+            first_slot=self.slot(first_position),
+            first_position=first_position,
+        )
 
     def _launch_advance(self, tensors: Mapping[str, Tensor], count: int) -> Launch:
-        return launch(
-            _ADVANCE,
-            totals_args(tensors, writes=True),
+        return launch_advance(
             tensors,
             self.device.info.limits,
-            variant="counts" if "counts" in tensors else "all",
-            workgroups=-(-self.batch // _WORKGROUP),
-            params={
-                "source_strides": (0, 0, 0, 0),
-                "batch": self.batch,
-                "heads": self.kv_heads,
-                "count": count,
-                "first_slot": 0,
-                "capacity": self.capacity,
-                "kept": self.sink_tokens,
-                "counts_stride": counts_stride(tensors),
-            },
-            constants={
-                "WORKGROUP": _WORKGROUP,
-                "has_state": False,
-                "has_totals": True,
-                "has_counts": "counts" in tensors,
-            },
-            grid_name="totals",
+            batch=self.batch,
+            heads=self.kv_heads,
+            count=count,
+            capacity=self.capacity,
+            kept=self.sink_tokens,
         )
 
     def check_new(self, key: object, value: object) -> int:
@@ -269,31 +342,10 @@ class KVCache:
             raise ValueError(
                 f"value: expected the key's {count} positions, got {list(shape_of('value', value))}"
             )
-        for name, x, form in (("key", key, self.key_format), ("value", value, self.value_format)):
-            if form:
+        for name, x, dtype in (("key", key, self.dtype[0]), ("value", value, self.dtype[1])):
+            if dtype not in FLOATS:
                 turboquant.check_finite(name, x)
         return count
-
-    def launch_write(
-        self, name: str, tensors: Mapping[str, Tensor], target: str, first_slot: int = 0
-    ) -> Launch:
-        """Plan writing new keys or values to the slots from ``first_slot`` on.
-
-        Parameters
-        ----------
-        name : str
-            "key" or "value", the rows [B, Hkv, S, D] in ``tensors``.
-        tensors : mapping
-            With a tensor "state" among them, the rows go to the slots of the positions from the state's on
-            instead; with "totals", to those behind the positions that each batch element has.
-        target : str
-            The name of this cache's keys or values.
-        """
-        kept = self.sink_tokens
-        form, storage = (self.key_format, self.keys) if name == "key" else (self.value_format, self.values)
-        if form:
-            return turboquant.launch_quantize(name, tensors, form, target, self.capacity, first_slot, kept)
-        return _launch_append(name, tensors, storage, target, first_slot, kept)
 
     def _staying(self, count: int) -> list[tuple[int, int]]:
         """Which of ``count`` new rows are held afterwards: the sink tokens among them, and the newest."""
@@ -302,7 +354,8 @@ class KVCache:
         parts = [(0, count)] if kept == newest else [(0, kept), (newest, count)]
         return [(begin, end) for begin, end in parts if begin < end]
 
-    def _slot(self, position: int) -> int:
+    def slot(self, position: int) -> int:
+        """Where the entry of a position lies."""
         first = self.sink_tokens
         return position if position < first else first + (position - first) % (self.capacity - first)
 
@@ -336,10 +389,8 @@ class KVCache:
 
     def destroy(self) -> None:
         """Free the memory."""
-        self.keys.destroy()
-        self.values.destroy()
-        if self._totals is not None:
-            self._totals.destroy()
+        for tensor in self.tensors.values():
+            tensor.destroy()
 
     def _check_shape(self, name: str, value: object, dim: int) -> int:
         shape = shape_of(name, value)
@@ -363,48 +414,3 @@ def check_cache(cache: object) -> KVCache:
         raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
     cache.keys.storage("cache")
     return cache
-
-
-def _launch_append(
-    name: str, tensors: Mapping[str, Tensor], cache: Tensor, target: str, first_slot: int, kept: int
-) -> Launch:
-    rows, dim = tensors[name], cache.shape[3]
-    return launch_rows(
-        _APPEND_RAGGED if "totals" in tensors else _APPEND,
-        operand("source", rows),
-        Arg("cache", output_type(cache.dtype), writes=True, tensor=target),
-        tensors,
-        rows.device.info.limits,
-        name=name,
-        variant=f"{rows.dtype}-{cache.dtype}",
-        workgroups=-(-math.prod(rows.shape[:3]) * in_vec4s(dim) // _WORKGROUP),
-        constants={
-            "cache_dtype": cache.dtype,
-            "dtypes": (rows.dtype, cache.dtype),
-            "D": dim,
-            "D4": in_vec4s(dim),
-            "WORKGROUP": _WORKGROUP,
-        },
-        capacity=cache.shape[2],
-        first_slot=first_slot,
-        kept=kept,
-    )
-
-
-def _format(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
-    """How rows of a quantised dtype are kept, None for a floating one."""
-    if dtype in turboquant.CACHE_DTYPES:
-        return turboquant.Format(turboquant.check_bits(int(dtype[-1]), qjl), dim, bool(qjl))
-    if qjl:
-        raise ValueError(f"qjl: expected quantised keys to spend a bit of, got keys of dtype {dtype!r}")
-    return None
-
-
-def check_dtypes(dtype: object) -> tuple[str, str]:
-    pair = dtype if isinstance(dtype, (tuple, list)) else (dtype, dtype)
-    if len(pair) != 2:
-        raise ValueError(f"dtype: expected one dtype or a pair for keys and values, got {dtype!r}")
-    for kind in pair:
-        if kind not in CACHE_DTYPES:
-            raise ValueError(f"dtype: expected one of {', '.join(CACHE_DTYPES)}, got {kind!r}")
-    return str(pair[0]), str(pair[1])

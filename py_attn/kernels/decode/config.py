@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
+from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import MAX_SPLITS, Call
 from py_attn.kernels.operands import pad4, power_of_two
 from py_attn.kernels.quantization import turboquant
@@ -179,7 +180,7 @@ class RowLoads:
     words : int
         32-bit words that are read for a segment.
     codes : bool
-        Whether the numbers are codes.
+        Whether the numbers are looked up by codes.
     """
 
     numbers: int
@@ -198,9 +199,15 @@ class RowLoads:
         return self.numbers // self.segment_numbers
 
 
-def row_loads(dtype: str, form: turboquant.Format | None, numbers: int) -> RowLoads:
+def row_loads(
+    dtype: str, form: turboquant.Format | None, numbers: int, integers: Integers | None = None
+) -> RowLoads:
     """Read eight numbers at a time, but four of float32 and where signs of residuals follow the codes."""
     wide = dtype != "float32" and numbers % _WIDE == 0 and not (form and form.qjl)
+    if integers:
+        # The integers' words, and one with their scale.
+        words = 2 if wide and integers.bits == 8 else 1
+        return RowLoads(numbers, wide, words + (integers.blocks > 0), codes=False)
     # A code of three bits may begin in one word and end in the next.
     words = 4 if not (wide and form) else 2 if form.code_bits == 3 else 1
     return RowLoads(numbers, wide, words, form is not None)
@@ -313,8 +320,8 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     """
     cache, p, info = call.cache, call.problem, call.device.info
     width = cache.key_format.width if cache.key_format else cache.head_dim
-    keys = row_loads(cache.dtype[0], cache.key_format, pad4(width))
-    values = row_loads(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim))
+    keys = row_loads(cache.dtype[0], cache.key_format, pad4(width), cache.key_integers)
+    values = row_loads(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim), cache.value_integers)
     shape = choose_workgroup_shape(call.rows, keys, values, info)
     row_tiles = -(-call.rows // shape.rows)
     workgroups = max(1, p.batch * p.kv_heads * row_tiles)

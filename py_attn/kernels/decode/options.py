@@ -14,6 +14,7 @@ from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, 
 from py_attn.kernels.decode.cache import KVCache
 from py_attn.kernels.mods import Mods, trace_mods
 from py_attn.kernels.operands import Operand, operand
+from py_attn.kernels.rotary import Rotary, check_keyword
 from py_attn.kernels.scores import UNBOUNDED, masking_params
 from py_attn.kernels.sinks import check_sinks
 from py_attn.kernels.steps import check_state
@@ -38,6 +39,8 @@ class Call(NamedTuple):
         The oldest entry that any query may see.
     splits : int or None
         As it was asked for; None for "auto".
+    rotary : Rotary or None
+        The rotary embeddings that the query gets.
     """
 
     cache: KVCache
@@ -47,6 +50,7 @@ class Call(NamedTuple):
     tensors: Mapping[str, Tensor]
     first_key: int
     splits: int | None
+    rotary: Rotary | None = None
 
     @property
     def device(self) -> Device:
@@ -158,6 +162,7 @@ def resolve(
     splits: object,
     score_mod: object,
     mask_mod: object,
+    rotary_interleaved: object,
 ) -> Call:
     """Check everything, then upload what is not on the device yet.
 
@@ -184,12 +189,16 @@ def resolve(
     if tensors["left_padding"] is not None:
         most = UNBOUNDED if cache.ragged else cache.total
         check_lengths(tensors["left_padding"], problem.batch, most, "left_padding")
+    end = None if cache.ragged else cache.total
+    rotary = check_keyword(tensors, rotary_interleaved, cache.head_dim, end)
     mods, captured = trace_mods(score_mod, mask_mod, device)
     ready = {**tensors, **captured, "query": float_tensor("query", tensors["query"], device)}
     if (padding := tensors["left_padding"]) is not None:
         ready["left_padding"] = integer_tensor("left_padding", padding, device)
     if tensors["sinks"] is not None:
         ready["sinks"] = float_tensor("sinks", tensors["sinks"], device)
+    if rotary:
+        rotary.upload(ready, device)
     left = problem.masking.window_left
     first = (
         0
@@ -197,4 +206,4 @@ def resolve(
         else max(0, cache.length - problem.queries - left - cache.sink_tokens)
     )
     given = {name: tensor for name, tensor in ready.items() if tensor is not None}
-    return Call(cache, problem, operand("query", given["query"]), mods, given, first, given_splits)
+    return Call(cache, problem, operand("query", given["query"]), mods, given, first, given_splits, rotary)

@@ -11,11 +11,14 @@ from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.decode.config import Config, RowLoads
+from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import Call
+from py_attn.kernels.decode.pages import PAGE_PARAMS, TABLE, page_args, page_constants, page_params
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows, power_of_two
 from py_attn.kernels.quantization import turboquant
+from py_attn.kernels.rotary import launch_rotary
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 from py_attn.kernels.steps import READS_STATE, STATE_PARAMS
@@ -44,6 +47,9 @@ _SPLIT = Kernel("decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAM
 # What differs between batch elements: their lengths, or how many of their first positions are padding.
 _SPLIT_ELEMENTS = Kernel(
     "decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_ELEMENT_PARAMS)
+)
+_SPLIT_PAGES = Kernel(
+    "decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_ELEMENT_PARAMS, **PAGE_PARAMS)
 )
 _REDUCE = Kernel(
     "decode_reduce",
@@ -144,17 +150,32 @@ def _rotated_query(
 ) -> tuple[str, Operand]:
     """The query and its name; rotated where the keys are, unless the launch over the splits does that."""
     form = call.cache.key_format
+    name, query = _turned_query(call, makes, launches)
     if form is None or config.rotates:
-        return "query", call.query
-    b, h, s, _ = call.query.shape
+        return name, query
+    b, h, s, _ = query.shape
     rotated = turboquant.new_rotated("rotated_query", (b, h, s), form, "float32", "forth")
-    source = dataclasses.replace(call.query, name="source")
+    source = dataclasses.replace(query, name="source")
     limits = call.device.info.limits
     makes.append(rotated)
     launches.append(
-        turboquant.launch_rotation(source, rotated, form, "forth", call.tensors, limits, name="query")
+        turboquant.launch_rotation(source, rotated, form, "forth", call.tensors, limits, name=name)
     )
     return rotated.name, new_operand("query", rotated)
+
+
+def _turned_query(call: Call, makes: list[NewTensor], launches: list[Launch]) -> tuple[str, Operand]:
+    """The query and its name; with its rotary embeddings where they are asked for, in float32."""
+    if call.rotary is None:
+        return "query", call.query
+    turned = padded_rows("turned_query", call.query.shape, "float32")
+    source = dataclasses.replace(call.query, name="source")
+    limits, first = call.device.info.limits, call.position_params()["query_position"]
+    makes.append(turned)
+    launches.append(
+        launch_rotary(source, turned, call.rotary, call.tensors, limits, name="query", first_position=first)
+    )
+    return turned.name, new_operand("query", turned)
 
 
 def _rotate_back(
@@ -174,7 +195,7 @@ def _rotate_back(
         launches.append(turboquant.launch_rotation(source, out, form, "back", {}, limits, name=rotated.name))
 
 
-def _row_type(dtype: str, form: turboquant.Format | None, loads: RowLoads) -> str:
+def _row_type(dtype: str, form: turboquant.Format | Integers | None, loads: RowLoads) -> str:
     if form:
         return "u32"
     return "vec4<u32>" if loads.wide else output_type(dtype)
@@ -197,12 +218,16 @@ def _launch_splits(
     cache, p, info = call.cache, call.problem, call.device.info
     name, query_operand = query
     sinks = call.sinks_dtype if with_sinks else None
+    key_form = cache.key_format or cache.key_integers
+    value_form = cache.value_format or cache.value_integers
     args = [
         Arg("query", query_operand.arg.type, tensor=name),
         *([READS_STATE] if call.has_state else []),
         *(Arg(name, "i32") for name in _element_names(call)),
-        Arg("key", _row_type(cache.dtype[0], cache.key_format, config.keys), tensor="cache keys"),
-        Arg("value", _row_type(cache.dtype[1], cache.value_format, config.values), tensor="cache values"),
+        *page_args(call.tensors),
+        Arg("key", _row_type(cache.dtype[0], key_form, config.keys), tensor="cache keys"),
+        Arg("value", _row_type(cache.dtype[1], value_form, config.values), tensor="cache values"),
+        *([Arg("scales", "f32")] if "scales" in call.tensors else []),
         *call.mods.args(),
         *sink_args(sinks),
         Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
@@ -214,7 +239,7 @@ def _launch_splits(
     count = config.shape.rows
     subgroup_ids = config.shape.subgroups and SUBGROUP_ID in info.features
     return launch(
-        _SPLIT_ELEMENTS if _element_names(call) else _SPLIT,
+        _SPLIT_PAGES if TABLE in call.tensors else _SPLIT_ELEMENTS if _element_names(call) else _SPLIT,
         args,
         call.tensors,
         info.limits,
@@ -234,6 +259,7 @@ def _launch_splits(
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
             "lse_plane": lse_plane(lse),
             **_element_params(call),
+            **page_params(call.tensors),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
         | {
@@ -243,6 +269,7 @@ def _launch_splits(
             "has_state": call.has_state,
             "has_totals": cache.ragged,
             "has_left_padding": "left_padding" in call.tensors,
+            **page_constants(call.tensors),
             # A query that an earlier launch rotated is no row of the log any more.
             "query_in_log": call.has_state and name == "query",
         },
@@ -268,6 +295,7 @@ def _split_constants(
 ) -> dict[str, Any]:
     cache = call.cache
     key_form, value_form = cache.key_format, cache.value_format
+    key_words, value_words = key_form or cache.key_integers, value_form or cache.value_integers
     head_dim, value_head_dim = query.shape[3], cache.value_head_dim
     d4, dv4 = in_vec4s(head_dim), in_vec4s(value_head_dim)
     dtypes = query.dtype, *cache.dtype, out.dtype, *call.mods.captured
@@ -276,9 +304,9 @@ def _split_constants(
         "query_packed": query.packed,
         "key_dtype": cache.dtype[0],
         "value_dtype": cache.dtype[1],
-        # From one row of the cache to the next: words of codes, or elements.
-        "KEY_PITCH": key_form.words if key_form else 4 * d4,
-        "VALUE_PITCH": value_form.words if value_form else 4 * dv4,
+        # From one row of the cache to the next: words of integers or codes, or elements.
+        "KEY_PITCH": key_words.words if key_words else 4 * d4,
+        "VALUE_PITCH": value_words.words if value_words else 4 * dv4,
         "key_wide": config.keys.wide,
         "value_wide": config.values.wide,
         "out_dtype": out.dtype,

@@ -65,7 +65,7 @@ def decode_partials_step(
     Parameters
     ----------
     query, cache, state, splits
-        As of :func:`decode_attention_step`; the cache's values are floats.
+        As of :func:`decode_attention_step`; the cache's values are not TurboQuant's codes.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def decode_partials_step(
     def make() -> Planned:
         if cache.value_format:
             raise ValueError(
-                f"cache: expected values of a float dtype, got {cache.dtype[1]}, whose sums are rotated back "
+                f"cache: expected no TurboQuant values, got {cache.dtype[1]}, whose sums are rotated back "
                 "after the splits are combined; call decode_attention_step"
             )
         call = resolve_step(tensors, cache, splits=splits)
@@ -115,13 +115,7 @@ def append_step(key: Any, value: Any, cache: KVCache, state: Tensor) -> None:
         As :meth:`KVCache.append`, and for more rows than the ring holds.
     """
     _check_cache(cache)
-    tensors = {
-        "key": key,
-        "value": value,
-        "cache keys": cache.keys,
-        "cache values": cache.values,
-        "state": state,
-    }
+    tensors = {"key": key, "value": value, "state": state, **cache.tensors}
 
     def make() -> Planned:
         check_state(state)
@@ -130,10 +124,7 @@ def append_step(key: Any, value: Any, cache: KVCache, state: Tensor) -> None:
             raise ValueError(f"key: expected at most the {room} positions that the ring holds, got {count}")
         new = {name: float_tensor(name, tensors[name], cache.device) for name in ("key", "value")}
         given = {**tensors, **new}
-        launches = (
-            cache.launch_write("key", given, "cache keys"),
-            cache.launch_write("value", given, "cache values"),
-        )
+        launches = cache.launch_write("key", given), cache.launch_write("value", given)
         return Planned(cache.device, Plan((), launches), given)
 
     run_call("append_step", tensors, (cache.storage_description,), make)
@@ -142,7 +133,7 @@ def append_step(key: Any, value: Any, cache: KVCache, state: Tensor) -> None:
 def _tensors(query: Any, cache: object, state: Tensor) -> dict[str, Any]:
     """The call's tensors by the names that its plan uses, after the check of the cache."""
     checked = _check_cache(cache)
-    return {"query": query, "cache keys": checked.keys, "cache values": checked.values, "state": state}
+    return {"query": query, "state": state, **checked.tensors}
 
 
 def _check_cache(cache: object) -> KVCache:

@@ -18,18 +18,17 @@ from py_attn.codebooks import codebook
 from py_attn.gpu.binding import Limits
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
-from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan
+from py_attn.gpu.kernel import Arg, Launch, NewTensor, Plan
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.decode.pages import TABLE
 from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
-from py_attn.kernels.rows import RAGGED_ROW_PARAMS, ROW_PARAMS, launch_rows
+from py_attn.kernels.rotary import Rotary
+from py_attn.kernels.rows import launch_rows
 from py_attn.turboquant_reference import ROUNDS, SEED
 
 MAX_BITS = 4
 CACHE_DTYPES = tuple(f"turboquant{bits}" for bits in range(MAX_BITS, 0, -1))
 _WORKGROUP = 64
-_QUANTIZE = Kernel("turboquant_quantize", "quantization/quantize.wgsl", ROW_PARAMS)
-_QUANTIZE_RAGGED = Kernel("turboquant_quantize", "quantization/quantize.wgsl", RAGGED_ROW_PARAMS)
-_ROTATE = Kernel("turboquant_rotate", "quantization/rotate.wgsl", ROW_PARAMS)
 #: What lib/turboquant.wgsl needs of the rotation beside the vectors' length.
 ROTATION: Mapping[str, object] = {"ROUNDS": ROUNDS, "SEED": SEED}
 
@@ -122,16 +121,20 @@ def launch_quantize(
     capacity: int,
     first_slot: int = 0,
     kept: int = 0,
+    rotary: Rotary | None = None,
+    first_position: int = 0,
 ) -> Launch:
     """Plan writing the codes of the tensor ``name`` [B, H, S, D] into slots of ``target``.
 
     The target is uint32 [B, H, capacity, words]. With a tensor "state" the first slot is that of the state's
-    position, and with "totals" that behind the rows of each batch element (:func:`launch_rows`).
+    position, and with "totals" that behind the rows of each batch element; with ``rotary`` the rows turn
+    first (:func:`launch_rows`).
     """
     tensor = tensors[name]
     book = codebook(form.code_bits, form.dim)
     return launch_rows(
-        _QUANTIZE_RAGGED if "totals" in tensors else _QUANTIZE,
+        "turboquant_quantize",
+        "quantization/quantize.wgsl",
         operand("source", tensor),
         Arg("cache", "u32", writes=True, tensor=target),
         tensors,
@@ -152,6 +155,8 @@ def launch_quantize(
         capacity=capacity,
         first_slot=first_slot,
         kept=kept,
+        rotary=rotary,
+        first_position=first_position,
     )
 
 
@@ -181,10 +186,11 @@ def launch_rotation(
         With a tensor "state" among them, the rows are those of a log from the state's position on.
     """
     from_codes = direction == "dequantize"
-    # A cache's lengths say nothing about where the rows of a query are.
-    tensors = {name: x for name, x in tensors.items() if name not in ("totals", "counts")}
+    # A cache's lengths and blocks say nothing about where the rows of a query are.
+    tensors = {name: x for name, x in tensors.items() if name not in ("totals", "counts", TABLE)}
     return launch_rows(
-        _ROTATE,
+        "turboquant_rotate",
+        "quantization/rotate.wgsl",
         source,
         Arg("out", output_type(out.dtype), writes=True, tensor=out.name),
         tensors,
