@@ -1,11 +1,13 @@
 """What is special about Python without a browser: event loops, threads, waits, and what is kept on disk."""
 
 import asyncio
+import gc
 import threading
 import time
 
 import numpy as np
 import pytest
+from wgpu import GPUPromise
 
 import py_attn as pa
 from py_attn.gpu import device as devices
@@ -38,6 +40,26 @@ def test_one_event_loop_after_another(lab):
     device = asyncio.run(pa.request_device())
     assert [asyncio.run(error_of(device)) < 1e-5 for _ in range(2)] == [True, True]
     device.destroy()
+
+
+def test_a_wait_leaves_no_promise_behind(lab):
+    async def promises():
+        x = pa.default_device().tensor(X)
+        for _ in range(20):
+            await pa.attention(x, x, x).numpy()
+        await pa.default_device().synchronize()
+        await asyncio.sleep(0)
+        gc.collect()
+        return sum(isinstance(each, GPUPromise) for each in gc.get_objects())
+
+    async def work():
+        device = await pa.request_device()
+        found = [await promises() for _ in range(2)]
+        device.destroy()
+        return found
+
+    before, after = asyncio.run(work())
+    assert after <= before
 
 
 def test_threads_with_a_device_each(lab):

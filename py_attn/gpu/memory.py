@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.gpu.bridge import DeviceBridge
+from py_attn.gpu.bridge import BridgeError, DeviceBridge
 from py_attn.gpu.pool import BufferPool
 
 # Freed buffers are kept for the next tensor of their size: this many bytes, or as many as live tensors hold,
@@ -27,6 +29,10 @@ class Memory:
         self._bridge = bridge
         self._pool = BufferPool()
         self._doomed: list[int] = []
+        # WebGPU says later whether there was room for a buffer. Buffers of which it has not said so yet, and
+        # those among which one has failed: these are not used again.
+        self._unconfirmed: set[int] = set()
+        self._suspect: set[int] = set()
 
     def take(self, nbytes: int, name: str) -> tuple[int, int]:
         """A buffer of at least ``nbytes``: its handle and its size.
@@ -45,6 +51,7 @@ class Memory:
         handle = self._pool.take(size)
         if handle is None:
             handle = self._bridge.create_buffer(size, f"{name} of {size:,} bytes")
+            self._unconfirmed.add(handle)
         self.allocated += size
         return handle, size
 
@@ -55,7 +62,9 @@ class Memory:
         order and an upload sends recorded work first; a buffer is destroyed only in :meth:`destroy_doomed`.
         """
         self.allocated -= size
-        if not self._bridge.lost():
+        if handle in self._suspect:
+            self._doomed.append(handle)
+        elif not self._bridge.lost():
             self._pool.put(handle, size)
             self._doomed += self._pool.shrink(max(_POOL_BYTES, self.allocated))
 
@@ -64,9 +73,35 @@ class Memory:
         if not self._doomed:
             return
         doomed, self._doomed = self._doomed, []
+        self._suspect.difference_update(doomed)
+        self._unconfirmed.difference_update(doomed)
         if not self._bridge.lost():
             for handle in doomed:
                 self._bridge.destroy_buffer(handle)
+
+    @property
+    def kept(self) -> int:
+        """Bytes in buffers that are kept for the next tensor of their size."""
+        return self._pool.nbytes
+
+    def release(self) -> None:
+        """Keep no buffers; like all others they are destroyed in :meth:`destroy_doomed`."""
+        self._doomed += self._pool.shrink(0)
+
+    @property
+    def unconfirmed(self) -> frozenset[int]:
+        """The buffers of which it is not known yet whether there was room for them."""
+        return frozenset(self._unconfirmed)
+
+    def confirm(self, buffers: frozenset[int], errors: Sequence[BridgeError]) -> None:
+        """Learn the errors that came until after these buffers were made, and maybe some that are newer.
+
+        If a buffer could not be made, none of those unconfirmed is used again, and those that are kept make room.
+        """
+        if any(error.kind != "shader" for error in errors):
+            self._suspect |= self._unconfirmed | buffers
+            self.release()
+        self._unconfirmed -= buffers
 
     def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
         """Fill a buffer from byte ``offset`` (a multiple of 4) on; this takes effect at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -215,21 +216,40 @@ class Queue:
 
     async def raise_errors(self) -> None:
         """Wait for all submitted work and raise the first error that nobody has seen yet."""
-        found = await self.bridge.synchronize()
+        found = await self._synchronize()
         # The GPU is idle now, so the next dispatch is sent alone again.
         self._batch = 1
         errors, self._unseen = [*self._unseen, *found], []
         if errors:
-            # Uses of a broken pipeline fail too, and may be reported before the pipeline itself.
-            first = next((error for error in errors if error.kind == "shader"), errors[0])
+            # Uses of a broken pipeline or buffer fail too, and may be reported before it.
+            first = min(errors, key=lambda error: error.kind not in ("shader", "out-of-memory"))
             raise self.pipelines.exception(first, len(errors) - 1)
         self.check_alive()
+
+    async def _synchronize(self) -> Sequence[BridgeError]:
+        made = self._memory.unconfirmed
+        told = asyncio.ensure_future(self.bridge.synchronize())
+        try:
+            errors = await asyncio.shield(told)
+        except asyncio.CancelledError:
+            # The errors that this wait is still told of are for whoever waits next.
+            told.add_done_callback(lambda told: self._keep_errors(made, told))
+            raise
+        self._memory.confirm(made, errors)
+        if not self._pending.dispatches:
+            self._memory.destroy_doomed()
+        return errors
+
+    def _keep_errors(self, made: frozenset[int], told: asyncio.Future[Sequence[BridgeError]]) -> None:
+        if not told.cancelled() and told.exception() is None:
+            self._memory.confirm(made, told.result())
+            self._unseen += told.result()
 
     async def take_errors(self, dispatches: Sequence[Dispatch]) -> list[BridgeError]:
         """Wait, and return the errors that these dispatches made; others are kept for who waits for them."""
         labels = {dispatch.shader.label for dispatch in dispatches}
         mine = []
-        for error in await self.bridge.synchronize():
+        for error in await self._synchronize():
             if error.label.split(" #")[0] not in labels:
                 self._unseen.append(error)
                 continue

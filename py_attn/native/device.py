@@ -89,7 +89,7 @@ class NativeDeviceBridge:
             self._submit(encoder)
             return made
 
-        staging = self._errors.guarded("read-back", copy)
+        staging = self._errors.guarded(label, copy)
         if staging is None:
             self._raise_lost()
             return  # synchronize tells of the error

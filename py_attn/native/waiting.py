@@ -98,7 +98,7 @@ class Fences:
             self._idle.append(buffer)
 
         promise = buffer.map_async(wgpu.MapMode.READ)
-        promise.then(free, lambda error: None)
+        promise.then(free)
         return promise
 
 
@@ -131,18 +131,13 @@ class Waits:
                 raise DeviceLostError(self._ended)
             self._open.add(entry)
 
-        def fulfilled(_: object) -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def rejected(error: Exception) -> None:
-            if not future.done():
-                future.set_exception(error)
-
+        followed = None
         try:
-            begin().then(fulfilled, rejected)
+            followed = loop.create_task(_follow(begin(), future))
             await future
         finally:
+            if followed is not None:
+                followed.cancel()
             with self._lock:
                 self._open.discard(entry)
 
@@ -160,3 +155,18 @@ class Waits:
 def _fail(future: asyncio.Future[None], reason: str) -> None:
     if not future.done():
         future.set_exception(DeviceLostError(reason))
+
+
+async def _follow(promise: Any, future: asyncio.Future[None]) -> None:
+    """Settle a future as the promise is settled.
+
+    Not by callbacks: wgpu 0.32 keeps a promise's callback for errors for ever where there was none.
+    """
+    try:
+        await promise
+    except Exception as error:
+        if not future.done():
+            future.set_exception(error)
+    else:
+        if not future.done():
+            future.set_result(None)

@@ -167,9 +167,10 @@ export class DeviceBridge {
    * @param {number} handle @param {number} offset @param {number} size
    */
   async readBuffer(handle, offset, size) {
-    const staging = this.#errors.guarded('read-back', ['validation', 'out-of-memory'], () => {
+    const label = `read-back of ${size} bytes`;
+    const staging = this.#errors.guarded(label, ['validation', 'out-of-memory'], () => {
       const made = this.#device.createBuffer({
-        label: `read-back of ${size} bytes`,
+        label,
         size,
         usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
       });
