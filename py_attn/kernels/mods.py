@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from py_attn.gpu.device import Device, as_tensor
 from py_attn.gpu.kernel import Arg
 from py_attn.gpu.tensor import Tensor
-from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
+from py_attn.tracing import Lookup, trace_mask_mod, trace_prob_mod, trace_score_mod
 
 #: Tensors that score_mod and mask_mod look things up in, at most.
 MAX_CAPTURED = 4
@@ -18,13 +19,17 @@ _ELEMENTS = {"float32": "f32", "int32": "i32", "uint32": "i32"}
 
 @dataclass(frozen=True, slots=True)
 class Mods:
-    """A traced score_mod, mask_mod and prob_mod: their WGSL, and the dtypes of the tensors they read."""
+    """A traced score_mod, mask_mod and prob_mod: their WGSL, and the dtypes of the tensors they read.
+
+    ``lookups`` are the places where score_mod reads tensors that are differentiated.
+    """
 
     wgsl: str = ""
     has_score_mod: bool = False
     has_mask_mod: bool = False
     has_prob_mod: bool = False
     captured: tuple[str, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
 
     def constants(self) -> dict[str, object]:
         """Template variables of lib/mods.wgsl and lib/score.wgsl."""
@@ -42,7 +47,13 @@ class Mods:
 
 
 def trace_mods(
-    score_mod: object, mask_mod: object, device: Device, *, prob_mod: object = None, slope: bool = False
+    score_mod: object,
+    mask_mod: object,
+    device: Device,
+    *,
+    prob_mod: object = None,
+    slope: bool = False,
+    differentiated: Sequence[Tensor] = (),
 ) -> tuple[Mods, dict[str, Tensor]]:
     """Trace the functions, and check the tensors they look things up in.
 
@@ -58,7 +69,12 @@ def trace_mods(
         When a function cannot be traced, or uses more than four tensors or one of another device.
     """
     tensors: list[Tensor] = []
-    wgsl = "" if score_mod is None else trace_score_mod(score_mod, tensors, gradient=slope)
+    lookups: list[Lookup] = []
+    wgsl = ""
+    if score_mod is not None:
+        wgsl = trace_score_mod(
+            score_mod, tensors, gradient=slope, differentiated=differentiated, lookups=lookups
+        )
     wgsl += "" if mask_mod is None else trace_mask_mod(mask_mod, tensors)
     wgsl += "" if prob_mod is None else trace_prob_mod(prob_mod, tensors)
     if len(tensors) > MAX_CAPTURED:
@@ -68,5 +84,7 @@ def trace_mods(
     for tensor in tensors:
         as_tensor("score_mod", tensor, device)
     dtypes = tuple(tensor.dtype for tensor in tensors)
-    mods = Mods(wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, dtypes)
+    mods = Mods(
+        wgsl, score_mod is not None, mask_mod is not None, prob_mod is not None, dtypes, tuple(lookups)
+    )
     return mods, {f"captured_{n}": tensor for n, tensor in enumerate(tensors)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from py_attn.kernels.attention import backward, forward
 from py_attn.kernels.attention.config import Config, Variant
 from py_attn.kernels.attention.options import Call, Keywords, resolve
 from py_attn.kernels.attention.packing import pack
+from py_attn.kernels.attention.score_gradients import Wanted
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import shape_of
 
@@ -94,6 +95,8 @@ def varlen_attention_backward(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
+    grad_lse: Any = None,
+    captured: Sequence[Tensor] = (),
 ) -> tuple[Tensor, ...]:
     """The gradients of :func:`varlen_attention` with respect to query, key and value, and to sinks.
 
@@ -103,6 +106,10 @@ def varlen_attention_backward(
         [total_q, Hq, Dv].
     lse : Tensor or array_like
         [Hq, total_q], from the forward call.
+    grad_lse : Tensor or array_like, optional
+        Gradient of the LSE, [Hq, total_q], where the objective depends on it too.
+    captured : sequence of Tensor
+        As in :func:`attention_backward`; their gradients are summed over the sequences.
 
     Returns
     -------
@@ -110,6 +117,8 @@ def varlen_attention_backward(
         Shaped and typed like query, key and value.
     d_sinks : Tensor
         [Hq] float32, a fourth one where there are ``sinks``.
+    *d_captured : Tensor
+        One for each of ``captured``, shaped and typed like it.
 
     Raises
     ------
@@ -124,16 +133,22 @@ def varlen_attention_backward(
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
     }
-    results = {"grad_out": grad_out, "out": out, "lse": lse}
+    results = {"grad_out": grad_out, "out": out, "lse": lse, "grad_lse": grad_lse}
+    wanted = Wanted(captured=tuple(captured))
     keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        call = _resolve(**tensors, **keywords._asdict(), slope=True)
-        given = {name: _lead(name, x, 2 if name == "lse" else 3) for name, x in results.items()}
-        return backward.plan_call(call, **given)
+        call = _resolve(**tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured)
+        given = {
+            name: _lead(name, x, 2 if name in ("lse", "grad_lse") else 3)
+            for name, x in results.items()
+            if x is not None
+        }
+        return backward.plan_call(call, **given, wanted=wanted)
 
-    made = run_call("varlen_attention_backward", tensors | results, keywords, make)
-    return tuple(made[name] if name == "d_sinks" else made[name][0] for name in backward.gradients(sinks))
+    made = run_call("varlen_attention_backward", tensors | results, (*keywords, *wanted), make)
+    inputs = [made[name][0] for name in backward.gradients(None)]
+    return *inputs, *([] if sinks is None else [made["d_sinks"]]), *wanted.results(made)
 
 
 def _resolve(query: Any, key: Any, value: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, **keywords: Any) -> Call:
