@@ -14,7 +14,7 @@ from e2e.lab import PythonError
 from e2e.page.gradients import check_gradients, check_packed
 
 Case = dict[str, Any]
-MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed")
+MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
@@ -141,7 +141,7 @@ def test_gradients_of_masks(check, dtype):
     check(check_gradients, *cases)
 
 
-@pytest.mark.parametrize("mod", ["alibi", "relative", "learned", "bucketed", "placed"])
+@pytest.mark.parametrize("mod", ["alibi", "relative", "learned", "bucketed", "placed", "many"])
 def test_gradients_of_what_a_score_mod_reads(check, mod):
     cases = [dense(mod=mod, captured=True, seed=n) for n in range(2)]
     cases.append(dense(mod=mod, captured=True, keywords={"causal": True, "softcap": 5.0}, grad_lse=True))

@@ -42,6 +42,10 @@ _SLOPES: dict[str, Callable[[Traced, Traced], Traced]] = {
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 
 
+class Packed(list[Tensor]):
+    """Captured tensors whose elements will lie in order, one tensor behind the other in one buffer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """A place of ``score_mod`` where it reads an element of a tensor that is differentiated.
@@ -242,7 +246,8 @@ def _emit_load(node: Traced, lines: list[str], done: dict[int, str], tensors: li
     number = next((n for n, known in enumerate(tensors) if known is tensor), len(tensors))
     if number == len(tensors):
         tensors.append(tensor)
-    terms = _terms(node.args[1:], tensor.shape, tensor.strides, lines, done, tensors)
+    strides = contiguous_strides(tensor.shape) if isinstance(tensors, Packed) else tensor.strides
+    terms = _terms(node.args[1:], tensor.shape, strides, lines, done, tensors)
     return f"captured_{number}_at({' + '.join([f'captured_{number}_first()', *terms])})"
 
 
@@ -321,4 +326,6 @@ def _times(a: Traced, b: Traced) -> Traced:
 
 
 def _select(condition: Traced, a: Traced, b: Traced) -> Traced:
-    return a if a is b else Traced("where", "f32", condition, a, b)
+    if a is b or (_is_constant(a, 0.0) and _is_constant(b, 0.0)):
+        return a
+    return Traced("where", "f32", condition, a, b)

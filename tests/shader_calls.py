@@ -106,6 +106,18 @@ def gradients(device):
         ):
             options = {"score_mod": mod, "captured": [table]}
             pa.attention_backward(grad, query, key, value, grad, lse, **options)
+    read = [device.empty((4,), dtype) for dtype in (*FLOATS, "int32", "uint32", "bool")]
+
+    def reads_many(score, b, h, q, k):
+        *numbers, condition = (tensor[h] for tensor in read)
+        return pa.where(condition, score, score * sum(numbers, 0.0))
+
+    query, key, value = inputs_of(device)
+    lse = device.empty((2, 4, 9))
+    options = {"score_mod": reads_many}
+    pa.attention(query, key, value, **options)
+    pa.attention_weights(query, key, lse, **options)
+    pa.attention_backward(grad, query, key, value, grad, lse, captured=read[:2], **options)
     for dim, value in ((1, 1), (64, 64), (128, 128), (65, 3)):
         sizes = ((1, 2, 5, dim), (1, 1, 6, dim), (1, 1, 6, value), (1, 2, 5, value))
         query, key, value_tensor, grad = (device.empty(size) for size in sizes)

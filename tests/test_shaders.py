@@ -214,6 +214,7 @@ def test_there_are_enough_of_them(shaders):
         "lookup_gradient",
         "merge",
         "pack_quantized",
+        "pack_words",
         "project_qkv",
         "row_sums",
         "sink_gradient",

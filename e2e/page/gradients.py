@@ -75,6 +75,8 @@ def mods_of(name, random, case):
     def placed(table):
         return {"score_mod": lambda score, b, h, q, k: 0.5 * score + table[h, q, k]}
 
+    if name == "many":
+        return many(random, case)
     make, captured = {
         "alibi": (alibi, slopes),
         "relative": (relative, table),
@@ -91,6 +93,33 @@ def mods_of(name, random, case):
     dtype = {"relative": "float16", "placed": "float16", "bucketed": "bfloat16"}.get(name)
     tensor = device.tensor(captured, dtype)
     return make(tensor), make(numbers), tensor, numbers
+
+
+def many(random, case):
+    """The same for a function that reads more tensors than are bound one by one: of all dtypes, and views."""
+    heads = case["heads"]
+    arrays = {
+        "scales": (normal(random, (heads,), "float32"), "float32"),
+        "steps": (normal(random, (heads, 6), "float32"), "float32"),
+        "turned": (normal(random, (5, 7), "float16"), "float16"),
+        "short": (normal(random, (3,), "bfloat16"), "bfloat16"),
+        "signed": (random.integers(-3, 3, (case["batch"], 4)).astype(np.int32), "int32"),
+        "places": (random.integers(0, 4, (4,)).astype(np.uint32), "uint32"),
+        "chosen": (random.random((3, 5)) < 0.5, "bool"),
+    }
+
+    def mod(scales, steps, turned, short, signed, places, chosen):
+        steps, turned = steps[:, ::2], turned.transpose(1, 0)
+
+        def score_mod(score, b, h, q, k):
+            one = score * scales[h] + steps[h, q % 3] * turned[k % 7, q % 5] + short[(q + k) % 3]
+            return pa.where(chosen[q % 3, k % 5], one, score + 0.1 * signed[b, places[q % 4]])
+
+        return {"score_mod": score_mod}
+
+    numbers = [x.astype(np.float64) if x.dtype.kind == "f" else x for x, _ in arrays.values()]
+    tensors = [pa.default_device().tensor(x, dtype) for x, dtype in arrays.values()]
+    return mod(*tensors), mod(*numbers), tensors[0], numbers[0]
 
 
 async def check_gradients(case):
@@ -115,6 +144,7 @@ async def check_gradients(case):
     if case.get("mask_gradient"):
         backward_too["mask_gradient"] = reference_too["mask_gradient"] = True
         kinds["d_mask"] = mask_dtype
+        ours["mask"] = device.tensor(keywords["mask"], mask_dtype)
     if case.get("captured"):
         backward_too["captured"], reference_too["captured"] = [tensor], [numbers]
         kinds["d_captured"] = tensor.dtype
@@ -122,10 +152,11 @@ async def check_gradients(case):
         theirs["sinks"] = make_sinks(random, hq, "float32")
         ours["sinks"] = device.tensor(theirs["sinks"])
     q, k, v, g = (laid_out(device, x, dtype, case["view"]) for x in (query, key, value, grad))
+    asked = keywords | ours
     with poisoned(device):
-        out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **keywords, **ours)
-        got = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours, **backward_too)
-        again = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours, **backward_too)
+        out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **asked)
+        got = pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too)
+        again = pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too)
 
     def forward(q, k, precision):
         return pa.reference.attention(

@@ -185,7 +185,7 @@ def attention_backward(
     keywords = Keywords(causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
 
     def make() -> Planned:
-        call = resolve(**tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured)
+        call = resolve(**tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured, buffers=7)
         return plan_call(call, **results, wanted=wanted)
 
     made = run_call("attention_backward", tensors | results, (*keywords, *wanted), make)

@@ -205,12 +205,14 @@ def resolve(
     sinks: object = None,
     slope: bool = False,
     differentiated: Sequence[Tensor] = (),
+    buffers: int = 5,
 ) -> Call:
     """Check everything, then upload what is not on the device yet.
 
     ``slope`` asks for the derivative of ``score_mod`` too, and ``differentiated`` for those with respect to
     what it looks up in these tensors. A ``prob_mod`` gives what stands in for each probability, also those of
-    hidden keys; only the naive variant knows it.
+    hidden keys; only the naive variant knows it. ``buffers`` is how many the kernels bind at most, beside the
+    mask, the lengths, the sinks and the tensors that the functions look things up in.
 
     Raises
     ------
@@ -243,7 +245,13 @@ def resolve(
         check_lengths(kv_lengths, problem.batch, problem.keys)
     check_sinks(sinks, problem.heads)
     mods, tensors = trace_mods(
-        score_mod, mask_mod, device, prob_mod=prob_mod, slope=slope, differentiated=differentiated
+        score_mod,
+        mask_mod,
+        device,
+        prob_mod=prob_mod,
+        slope=slope,
+        differentiated=differentiated,
+        others=buffers + sum(x is not None for x in (mask, kv_lengths, None if slope else sinks)),
     )
     for name, x in given.items():
         tensors[name] = as_bhsd(float_tensor(name, x, device), swapped)

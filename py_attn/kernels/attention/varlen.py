@@ -72,7 +72,9 @@ def varlen_attention(
     keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        return forward.plan_call(_resolve(**tensors, **keywords._asdict()), variant, return_lse=return_lse)
+        return forward.plan_call(
+            _resolve(**tensors, **keywords._asdict(), buffers=6), variant, return_lse=return_lse
+        )
 
     made = run_call("varlen_attention", tensors, (*keywords, variant, return_lse), make)
     return (made["out"][0], made["lse"][0]) if return_lse else made["out"][0]
@@ -138,7 +140,9 @@ def varlen_attention_backward(
     keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        call = _resolve(**tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured)
+        call = _resolve(
+            **tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured, buffers=8
+        )
         given = {
             name: _lead(name, x, 2 if name in ("lse", "grad_lse") else 3)
             for name, x in results.items()

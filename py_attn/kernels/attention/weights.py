@@ -176,7 +176,7 @@ def attention_weights(
             raise ValueError("grad_out: expected value with it, and value only with it")
         if grad_out is not None and colormap is not None:
             raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
-        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **keywords._asdict())
+        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **keywords._asdict(), buffers=7)
         picture = _check_picture(call, *picked)
         grad = None
         if grad_out is not None:

@@ -184,7 +184,8 @@ def resolve(
     if tensors["left_padding"] is not None:
         most = UNBOUNDED if cache.ragged else cache.total
         check_lengths(tensors["left_padding"], problem.batch, most, "left_padding")
-    mods, captured = trace_mods(score_mod, mask_mod, device)
+    also = cache.ragged, tensors["sinks"] is not None, tensors["left_padding"] is not None
+    mods, captured = trace_mods(score_mod, mask_mod, device, others=5 + sum(also))
     ready = {**tensors, **captured, "query": float_tensor("query", tensors["query"], device)}
     if (padding := tensors["left_padding"]) is not None:
         ready["left_padding"] = integer_tensor("left_padding", padding, device)
