@@ -14,7 +14,7 @@ from e2e.lab import PythonError
 from e2e.page.gradients import check_gradients, check_packed
 
 Case = dict[str, Any]
-MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed")
+MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
 VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
@@ -108,6 +108,45 @@ def test_gradients_without_a_visible_key(check):
 def test_mods(check, mod):
     cases = [dense(mod=mod, variant=variant, seed=n) for n, variant in enumerate(VARIANTS)]
     check(check_gradients, *cases, dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 4])
+def test_keys_shared_by_the_batch(check, kv_heads):
+    cases = [
+        dense(shared=True, kv_heads=kv_heads, batch=3, variant=v, seed=n) for n, v in enumerate(VARIANTS)
+    ]
+    cases += [dense(shared=True, kv_heads=kv_heads, dtype=dtype, head_dim=10) for dtype in FLOATS[1:]]
+    cases.append(dense(shared=True, keywords={"kv_lengths": [37, 12], "causal": True}, view="swapped"))
+    check(check_gradients, *cases)
+
+
+@pytest.mark.parametrize("sinks", [False, True])
+def test_gradients_through_the_lse(check, sinks):
+    check(
+        check_gradients,
+        dense(grad_lse=True, sinks=sinks),
+        dense(grad_lse=True, sinks=sinks, queries=40, keywords={"kv_lengths": [0, 30], "causal": True}),
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_masks(check, dtype):
+    shapes = ((2, 4, 21, 37), (4, 1, 37), (21, 37), (2, 1, 21, 1), (37,), (1, 4, 1, 1), ())
+    cases = [
+        dense(mask={"dtype": dtype, "shape": list(shape)}, mask_gradient=True, seed=n)
+        for n, shape in enumerate(shapes)
+    ]
+    cases.append(cases[1] | {"keywords": {"causal": True, "softcap": 2.0}, "sinks": True, "shared": True})
+    cases.append(cases[2] | {"queries": 130, "keys": 67, "mask": {"dtype": dtype, "shape": [4, 1, 1]}})
+    check(check_gradients, *cases)
+
+
+@pytest.mark.parametrize("mod", ["alibi", "relative", "learned", "bucketed", "placed", "many"])
+def test_gradients_of_what_a_score_mod_reads(check, mod):
+    cases = [dense(mod=mod, captured=True, seed=n) for n in range(2)]
+    cases.append(dense(mod=mod, captured=True, keywords={"causal": True, "softcap": 5.0}, grad_lse=True))
+    cases.append(dense(mod=mod, captured=True, shared=True, keywords={"kv_lengths": [20, 37], "window": 9}))
+    check(check_gradients, *cases)
 
 
 @st.composite

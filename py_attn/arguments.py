@@ -39,7 +39,10 @@ class Masking:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One attention call's sizes and masking."""
+    """One attention call's sizes and masking.
+
+    ``kv_batch`` is 1 where all batch elements share one set of keys and values, else ``batch``.
+    """
 
     batch: int
     heads: int
@@ -49,6 +52,7 @@ class Problem:
     head_dim: int
     value_head_dim: int
     masking: Masking
+    kv_batch: int
 
     @property
     def group(self) -> int:
@@ -195,8 +199,11 @@ def resolve(
     scale: object = None,
     softcap: object = None,
     query_offset: object = None,
+    may_share: bool = False,
 ) -> Problem:
     """Check the shapes of query [B,Hq,Sq,D], key [B,Hkv,Sk,D] and value [B,Hkv,Sk,Dv], and the masking.
+
+    With ``may_share`` the keys and values of a batch of 1 may serve all batch elements of the queries.
 
     Raises
     ------
@@ -213,7 +220,7 @@ def resolve(
     batch, heads, queries, head_dim = query_shape
     kv_batch, kv_heads, keys, key_dim = key_shape
     value_dim = head_dim
-    if kv_batch != batch:
+    if kv_batch != batch and not (may_share and kv_batch == 1 and batch):
         raise ValueError(f"key: expected the query's batch size {batch}, got {kv_batch}")
     if key_dim != head_dim:
         raise ValueError(f"key: expected the query's head dim {head_dim}, got {key_dim}")
@@ -229,7 +236,7 @@ def resolve(
             f"query: expected heads to be a multiple of the {kv_heads} key/value heads, got {heads} heads"
         )
     masking = resolve_masking(causal, window, scale, softcap, head_dim, query_offset)
-    return Problem(batch, heads, kv_heads, queries, keys, head_dim, value_dim, masking)
+    return Problem(batch, heads, kv_heads, queries, keys, head_dim, value_dim, masking, kv_batch)
 
 
 def check_mask_shape(mask_shape: Sequence[int], score_shape: Sequence[int], name: str = "mask") -> None:

@@ -17,6 +17,7 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.forward import plan_call
 from py_attn.kernels.attention.options import resolve as resolve_call
 from py_attn.kernels.checks import find_device, shape_of
+from py_attn.kernels.packed import with_packed
 from py_attn.onnx_graph import graph_function
 from py_attn.onnx_protobuf import read_graph
 
@@ -83,7 +84,7 @@ def flex_attention(
         prob_mod=_function("prob_mod", prob_mod, problem.score_shape, upload),
     )
     planned = plan_call(call, "naive" if prob_mod is not None else "auto", return_lse=False)
-    return planned.device.run(planned.plan, planned.tensors)["out"]
+    return planned.device.run(planned.plan, with_packed(*planned))["out"]
 
 
 def reference_flex_attention(

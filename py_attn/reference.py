@@ -6,10 +6,11 @@ error of a kernel, compared with float64, may be at most twice that of plain num
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,41 @@ from py_attn.cache_reference import cached as cached
 from py_attn.rotary_reference import rotary as rotary
 
 Array = npt.NDArray[Any]
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
+def _any_rank(operands: int, rows: int) -> Callable[[_F], _F]:
+    """Let a function take operands without a batch axis, [H, S, D], or without heads too, [S, D].
+
+    Of its results the first ``operands`` are shaped like these, and ``rows`` more begin with [B, H].
+    """
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def call(*given: Any, **keywords: Any) -> Any:
+            ranks = {np.ndim(x) for x in given}
+            if ranks not in ({2}, {3}):
+                return function(*given, **keywords)
+            missing = 4 - ranks.pop()
+            swapped = missing == 2 and keywords.get("layout") == "BSHD"
+            axes = (0, 2) if swapped else tuple(range(missing))
+            for name in keywords.keys() & {"value", "grad_out", "out"}:
+                keywords[name] = np.expand_dims(np.asarray(keywords[name]), axes)
+            for name in keywords.keys() & {"lse", "grad_lse"}:
+                keywords[name] = np.expand_dims(np.asarray(keywords[name]), tuple(range(missing)))
+            found = function(*(np.expand_dims(np.asarray(x), axes) for x in given), **keywords)
+            results = found if isinstance(found, tuple) else (found,)
+            own = [x.squeeze(axes) for x in results[:operands]]
+            own += [x[(0,) * missing] for x in results[operands : operands + rows]]
+            own += results[operands + rows :]
+            return tuple(own) if isinstance(found, tuple) else own[0]
+
+        return cast("_F", call)
+
+    return decorate
+
+
+@_any_rank(operands=1, rows=1)
 def attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -75,6 +109,7 @@ def attention(
         scale=scale,
         softcap=softcap,
         query_offset=query_offset,
+        may_share=True,
     )
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     p, lse = softmax(s, _row_sinks(sinks, compute_dtype))
@@ -83,6 +118,7 @@ def attention(
     return (out, lse) if return_lse else out
 
 
+@_any_rank(operands=0, rows=1)
 def attention_weights(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -117,6 +153,7 @@ def attention_weights(
         scale=scale,
         softcap=softcap,
         query_offset=query_offset,
+        may_share=True,
     )
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
     weights = softmax(s, _row_sinks(sinks, compute_dtype))[0]
@@ -127,6 +164,7 @@ def attention_weights(
     return product
 
 
+@_any_rank(operands=3, rows=0)
 def attention_backward(
     grad_out: npt.ArrayLike,
     query: npt.ArrayLike,
@@ -144,11 +182,17 @@ def attention_backward(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: npt.ArrayLike | None = None,
+    grad_lse: npt.ArrayLike | None = None,
+    mask_gradient: bool = False,
+    captured: Sequence[Array] = (),
     out: npt.ArrayLike | None = None,
     lse: npt.ArrayLike | None = None,
     compute_dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, ...]:
     """Gradients of :func:`attention` with respect to query, key, value and, where there are any, sinks.
+
+    With ``mask_gradient`` that of the mask follows, then those of the ``captured`` arrays of float64: each of
+    their elements is moved a little and put back, to see what ``score_mod`` makes of that.
 
     With the forward pass's ``out`` and ``lse`` the probabilities are recomputed from them, as kernels do;
     in single precision, tests derive the kernels' bound from that.
@@ -164,6 +208,7 @@ def attention_backward(
         scale=scale,
         softcap=softcap,
         query_offset=query_offset,
+        may_share=True,
     )
     m = problem.masking
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
@@ -176,8 +221,16 @@ def attention_backward(
         row_lse = np.asarray(lse).astype(compute_dtype)
         p = np.exp(s - np.where(np.isneginf(row_lse), 0, row_lse)[..., None])
         delta = (d_out * _to_bhsd(out, swap, compute_dtype)).sum(axis=-1)
+    if grad_lse is not None:
+        delta = delta - np.asarray(grad_lse).astype(compute_dtype)
     ds = p * (dp - delta[..., None])
     capped = capped_scores(q, k, problem)
+    of_scores = np.where(np.isneginf(s), 0, ds).astype(ds.dtype)
+    others = [_sum_like(of_scores, np.asarray(mask))] if mask_gradient else []
+    for array in captured:
+        moved = _slopes(lambda: score_mod(capped.astype(np.float64), *_indices(problem)), array)  # type: ignore[misc]
+        sums = [(of_scores * slope.astype(ds.dtype)).sum() for slope in moved]
+        others.append(np.array(sums, ds.dtype).reshape(array.shape))
     if score_mod is not None:
         # The derivative by central differences, good to about 1e-10 in float64.
         step, wide = 1e-5, capped.astype(np.float64)
@@ -197,14 +250,39 @@ def attention_backward(
     d_query = _sum_of_seen(ds, hidden, np.repeat(k, problem.group, axis=1))
     d_key = _sum_of_seen(ds.swapaxes(-1, -2), behind, q).reshape(*grouped, *k.shape[2:]).sum(axis=2)
     d_value = _sum_of_seen(p.swapaxes(-1, -2), behind, d_out).reshape(*grouped, *v.shape[2:]).sum(axis=2)
+    if problem.kv_batch < problem.batch:
+        d_key, d_value = (x.sum(axis=0, keepdims=True) for x in (d_key, d_value))
     if swap:
         d_query, d_key, d_value = (x.swapaxes(1, 2) for x in (d_query, d_key, d_value))
     if row_sinks is None:
-        return d_query, d_key, d_value
+        return d_query, d_key, d_value, *others
     # The probability of a key whose score is the sink.
     with_sink = np.concatenate([s, np.broadcast_to(row_sinks, (*s.shape[:-1], 1)).astype(s.dtype)], axis=-1)
     share = softmax(with_sink)[0][..., -1]
-    return d_query, d_key, d_value, -(share * delta).sum(axis=(0, 2))
+    return d_query, d_key, d_value, -(share * delta).sum(axis=(0, 2)), *others
+
+
+def _sum_like(x: Array, like: Array) -> Array:
+    """``x`` summed over the axes that ``like`` broadcasts."""
+    shape = (1,) * (x.ndim - like.ndim) + like.shape
+    axes = tuple(axis for axis, n in enumerate(shape) if n == 1)
+    total: Array = x.sum(axis=axes, keepdims=True).reshape(like.shape)
+    return total
+
+
+def _slopes(function: Callable[[], Any], array: Array) -> Iterator[Array]:
+    """The derivatives of ``function()`` with respect to each element of ``array``, by central differences."""
+    step = 1e-5
+    for place in np.ndindex(array.shape):
+        own = array[place]
+        array[place] = own + step
+        ahead = np.asarray(function())
+        array[place] = own - step
+        behind = np.asarray(function())
+        array[place] = own
+        with np.errstate(invalid="ignore"):
+            slope = (ahead - behind) / (2 * step)
+        yield np.where(np.isfinite(slope), slope, 0)
 
 
 def varlen_attention(
@@ -240,6 +318,7 @@ def varlen_attention_backward(
     *,
     out: npt.ArrayLike | None = None,
     lse: npt.ArrayLike | None = None,
+    grad_lse: npt.ArrayLike | None = None,
     **keywords: Any,
 ) -> tuple[Array, ...]:
     """Gradients of :func:`varlen_attention`."""
@@ -248,15 +327,16 @@ def varlen_attention_backward(
     for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k):
         if out is not None and lse is not None:
             keywords["out"], keywords["lse"] = np.asarray(out)[None, rows], np.asarray(lse)[None, :, rows]
+        if grad_lse is not None:
+            keywords["grad_lse"] = np.asarray(grad_lse)[None, :, rows]
         parts.append(
             attention_backward(
                 g[None, rows], q[None, rows], k[None, columns], v[None, columns], layout="BSHD", **keywords
             )
         )
     d_query, d_key, d_value = (np.concatenate([part[n][0] for part in parts]) for n in range(3))
-    if keywords.get("sinks") is None:
-        return d_query, d_key, d_value
-    return d_query, d_key, d_value, np.sum([part[3] for part in parts], axis=0)
+    others = zip(*(part[3:] for part in parts), strict=True)
+    return d_query, d_key, d_value, *(np.sum(each, axis=0) for each in others)
 
 
 def _sequences(cu_seqlens_q: npt.ArrayLike, cu_seqlens_k: npt.ArrayLike) -> list[tuple[slice, slice]]:

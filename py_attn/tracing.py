@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from py_attn.gpu.tensor import Tensor
+from py_attn.gpu.tensor import Tensor, contiguous_strides
 from py_attn.mods import cos, exp, log, sigmoid, sin, where
 from py_attn.traced import Traced, as_kind, compare, constant, kind_of
 
@@ -41,7 +42,38 @@ _SLOPES: dict[str, Callable[[Traced, Traced], Traced]] = {
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 
 
-def trace_score_mod(function: object, tensors: list[Tensor], *, gradient: bool = False) -> str:
+class Packed(list[Tensor]):
+    """Captured tensors whose elements will lie in order, one tensor behind the other in one buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A place of ``score_mod`` where it reads an element of a tensor that is differentiated.
+
+    Attributes
+    ----------
+    tensor : int
+        Number of the tensor among those that are differentiated.
+    number : int
+        In the names ``score_mod_slope_N``, the derivative with respect to what was read, and
+        ``score_mod_place_N``, the place of the element that was read, counted in the tensor's order.
+    axes : tuple of str or None
+        The indices where they are only "b", "h", "q_idx" and "kv_idx", each once; else None.
+    """
+
+    tensor: int
+    number: int
+    axes: tuple[str, ...] | None
+
+
+def trace_score_mod(
+    function: object,
+    tensors: list[Tensor],
+    *,
+    gradient: bool = False,
+    differentiated: Sequence[Tensor] = (),
+    lookups: list[Lookup] | None = None,
+) -> str:
     """WGSL of ``score_mod(score, b, h, q_idx, kv_idx)`` and, with ``gradient``, of its derivative.
 
     Parameters
@@ -51,6 +83,11 @@ def trace_score_mod(function: object, tensors: list[Tensor], *, gradient: bool =
         The tensors captured so far; those that this function reads are appended.
     gradient : bool
         Also define ``score_mod_slope``, the derivative with respect to the score.
+    differentiated : sequence of Tensor
+        Tensors of floats; also define the functions that :class:`Lookup` names for each place where the
+        function reads one of them.
+    lookups : list of Lookup, optional
+        These places are appended here.
 
     Raises
     ------
@@ -62,7 +99,45 @@ def trace_score_mod(function: object, tensors: list[Tensor], *, gradient: bool =
     text = _function("score_mod", "score: f32, ", "f32", result, tensors)
     if gradient:
         text += _function("score_mod_slope", "score: f32, ", "f32", _slope(result, score, {}), tensors)
+    found = [] if lookups is None else lookups
+    for load in _loads(result, differentiated):
+        slope = _slope(result, load, {})
+        if _is_constant(slope, 0.0):
+            continue
+        tensor, *indices = load.args
+        which = next(n for n, each in enumerate(differentiated) if each is tensor)
+        names = tuple(str(index.args[0]) for index in indices if index.op == "name")
+        plain = len(set(names)) == len(indices)
+        lookup = Lookup(which, len(found), names if plain else None)
+        text += _function(f"score_mod_slope_{lookup.number}", "score: f32, ", "f32", slope, tensors)
+        text += _place(f"score_mod_place_{lookup.number}", tensor, indices, tensors)
+        found.append(lookup)
     return text
+
+
+def _loads(result: Traced, differentiated: Sequence[Tensor]) -> list[Traced]:
+    """The places where ``result`` reads one of these tensors, each once."""
+    found: dict[int, Traced] = {}
+    seen: set[int] = set()
+    left = [result]
+    while left:
+        node = left.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op == "load" and any(node.args[0] is tensor for tensor in differentiated):
+            found[id(node)] = node
+        left += [arg for arg in reversed(node.args) if isinstance(arg, Traced)]
+    return list(found.values())
+
+
+def _place(name: str, tensor: Tensor, indices: Sequence[Traced], tensors: list[Tensor]) -> str:
+    """WGSL that tells which element of ``tensor`` these indices read, counted in its order."""
+    lines: list[str] = []
+    done: dict[int, str] = {}
+    strides = contiguous_strides(tensor.shape)
+    terms = _terms(indices, tensor.shape, strides, lines, done, tensors)
+    return _text(name, "score: f32, ", "u32", lines, " + ".join(terms) or "0u")
 
 
 def trace_prob_mod(function: object, tensors: list[Tensor]) -> str:
@@ -104,8 +179,12 @@ def _run(name: str, function: object, *first: Traced) -> Any:
 def _function(name: str, first: str, kind: str, result: Traced, tensors: list[Tensor]) -> str:
     lines: list[str] = []
     text = _emit(result, lines, {}, tensors)
+    return _text(name, first, kind, lines, text)
+
+
+def _text(name: str, first: str, kind: str, lines: list[str], result: str) -> str:
     indices = ", ".join(f"{index}: i32" for index in _INDICES)
-    body = "\n".join(f"  {line}" for line in [*lines, f"return {text};"])
+    body = "\n".join(f"  {line}" for line in [*lines, f"return {result};"])
     return f"fn {name}({first}{indices}) -> {kind} {{\n{body}\n}}\n"
 
 
@@ -167,15 +246,28 @@ def _emit_load(node: Traced, lines: list[str], done: dict[int, str], tensors: li
     number = next((n for n, known in enumerate(tensors) if known is tensor), len(tensors))
     if number == len(tensors):
         tensors.append(tensor)
-    terms = [f"captured_{number}_first()"]
-    for index, length, stride in zip(node.args[1:], tensor.shape, tensor.strides, strict=True):
-        at = _emit(index, lines, done, tensors)
-        terms.append(f"u32(clamp({at}, 0, {length - 1})) * {stride}u")
-    return f"captured_{number}_at({' + '.join(terms)})"
+    strides = contiguous_strides(tensor.shape) if isinstance(tensors, Packed) else tensor.strides
+    terms = _terms(node.args[1:], tensor.shape, strides, lines, done, tensors)
+    return f"captured_{number}_at({' + '.join([f'captured_{number}_first()', *terms])})"
+
+
+def _terms(
+    indices: Sequence[Traced],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    lines: list[str],
+    done: dict[int, str],
+    tensors: list[Tensor],
+) -> list[str]:
+    """What an element's place is the sum of; an index out of bounds means the nearest element."""
+    return [
+        f"u32(clamp({_emit(index, lines, done, tensors)}, 0, {length - 1})) * {stride}u"
+        for index, length, stride in zip(indices, shape, strides, strict=True)
+    ]
 
 
 def _slope(node: Traced, score: Traced, done: dict[int, Traced]) -> Traced:
-    """The derivative of ``node`` with respect to the score."""
+    """The derivative of ``node`` with respect to the score, or to any other node."""
     if id(node) not in done:
         done[id(node)] = _derive(node, score, done)
     return done[id(node)]
@@ -234,4 +326,6 @@ def _times(a: Traced, b: Traced) -> Traced:
 
 
 def _select(condition: Traced, a: Traced, b: Traced) -> Traced:
-    return a if a is b else Traced("where", "f32", condition, a, b)
+    if a is b or (_is_constant(a, 0.0) and _is_constant(b, 0.0)):
+        return a
+    return Traced("where", "f32", condition, a, b)

@@ -90,6 +90,34 @@ def gradients(device):
         for options in calls if kind == "float32" else calls[:3]:
             grad = device.empty((2, 4, 9, 12), kind)
             pa.attention_backward(grad, query, key, value, grad, lse, **options)
+    shared = inputs_of(device)
+    query, key, value = shared[0], shared[1][:1], shared[2][:1]
+    lse, grad = device.empty((2, 4, 9)), device.empty((2, 4, 9, 12))
+    pa.attention_backward(grad, query, key, value, grad, lse, grad_lse=lse)
+    for kind in FLOATS:
+        halves = [x if kind == "float32" else device.empty(x.shape, kind) for x in (key, value)]
+        mask = device.empty((4, 1, 11), kind)
+        options = {"mask": mask, "mask_gradient": True}
+        pa.attention_backward(grad, query, *halves, grad, lse, **options)
+        table = device.empty((4, 20), kind)
+        for mod in (
+            lambda score, b, h, q, k, table=table: score + table[h, q],
+            lambda score, b, h, q, k, table=table: pa.tanh(score) * table[h, q - k + 9] + table[h, q % 3],
+        ):
+            options = {"score_mod": mod, "captured": [table]}
+            pa.attention_backward(grad, query, key, value, grad, lse, **options)
+    read = [device.empty((4,), dtype) for dtype in (*FLOATS, "int32", "uint32", "bool")]
+
+    def reads_many(score, b, h, q, k):
+        *numbers, condition = (tensor[h] for tensor in read)
+        return pa.where(condition, score, score * sum(numbers, 0.0))
+
+    query, key, value = inputs_of(device)
+    lse = device.empty((2, 4, 9))
+    options = {"score_mod": reads_many}
+    pa.attention(query, key, value, **options)
+    pa.attention_weights(query, key, lse, **options)
+    pa.attention_backward(grad, query, key, value, grad, lse, captured=read[:2], **options)
     for dim, value in ((1, 1), (64, 64), (128, 128), (65, 3)):
         sizes = ((1, 2, 5, dim), (1, 1, 6, dim), (1, 1, 6, value), (1, 2, 5, value))
         query, key, value_tensor, grad = (device.empty(size) for size in sizes)

@@ -55,6 +55,78 @@ def test_shapes(device, bridge, changes, message, tensors):
     refused(bridge, ValueError, message, pa.attention, *inputs)
 
 
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+def test_axes_that_may_be_missing(device, layout):
+    for missing in (1, 2):
+        shapes = [(1,) * (4 - len(s)) + s for s in ((4, 5, 8), (2, 7, 8), (2, 7, 6), (4, 5, 6))]
+        lse = (4, 5)
+        if missing == 2:
+            shapes, lse = [(1, 1, *s[2:]) for s in shapes], (5,)
+        if layout == "BSHD":
+            shapes = [(b, s, h, d) for b, h, s, d in shapes]
+        own = [s[1:] if missing == 1 else tuple(n for n in s if n > 1) for s in shapes]
+        *inputs, grad = (device.empty(shape) for shape in own)
+        out, got = pa.attention(*inputs, layout=layout, return_lse=True)
+        assert (out.shape, got.shape) == (own[3], lse)
+        for rows in (got, np.zeros(lse)):
+            gradients = pa.attention_backward(grad, *inputs, grad, rows, grad_lse=rows, layout=layout)
+            assert [x.shape for x in gradients] == own[:3]
+        assert pa.attention_weights(*inputs[:2], got, layout=layout).shape == (*lse, 7)
+
+
+def test_keys_that_the_batch_shares(device, bridge):
+    query, key, value, grad = (device.empty(s) for s in (QUERY, (1, *KEY[1:]), (1, *VALUE[1:]), (2, 4, 5, 6)))
+    out, lse = pa.attention(query, key, value, return_lse=True)
+    gradients = pa.attention_backward(grad, query, key, value, out, lse)
+    assert [x.shape for x in gradients] == [QUERY, key.shape, value.shape]
+    device.flush()
+    bridge.programs.clear()
+    message = "^key: expected the query's batch size 1, got 2"
+    refused(bridge, ValueError, message, pa.attention, ones(1, 4, 5, 8), ones(*KEY), ones(*VALUE))
+
+
+MORE_GRADIENTS = [
+    ({"mask_gradient": True}, ValueError, "^mask_gradient: expected a mask of floats, got none"),
+    (
+        {"mask_gradient": True, "mask": np.ones((5, 7), bool)},
+        ValueError,
+        "^mask_gradient: expected a mask of floats, got one of booleans",
+    ),
+    ({"mask_gradient": 1}, TypeError, "^mask_gradient: expected True or False, got 1"),
+    ({"grad_lse": np.ones((2, 4, 6))}, ValueError, r"^grad_lse: expected \[B, Hq, Sq\] = \[2, 4, 5\]"),
+    ({"captured": [np.ones(4)]}, TypeError, r"^captured\[0\]: expected a Tensor, got ndarray"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), MORE_GRADIENTS)
+def test_more_gradients(device, bridge, options, error, message):
+    inputs = [device.empty(s) for s in ((2, 4, 5, 6), QUERY, KEY, VALUE, (2, 4, 5, 6), (2, 4, 5))]
+    refused(bridge, error, message, pa.attention_backward, *inputs, uploads=True, **options)
+
+
+def test_captured_tensors_that_cannot_be_differentiated(device, bridge):
+    inputs = [device.empty(s) for s in ((2, 4, 5, 6), QUERY, KEY, VALUE, (2, 4, 5, 6), (2, 4, 5))]
+    table, other, numbers = device.empty((4, 5)), device.empty((4,)), device.empty((4,), "int32")
+
+    def score_mod(score, b, h, q, k):
+        return pa.where(other[h] > 0, score + numbers[h], table[h, q] * score)
+
+    def check(error, message, *captured):
+        refused(
+            bridge, error, message, pa.attention_backward, *inputs, score_mod=score_mod, captured=captured
+        )
+
+    d_table = pa.attention_backward(*inputs, score_mod=score_mod, captured=[table])[3]
+    assert (d_table.shape, d_table.dtype) == ((4, 5), "float32")
+    device.flush()
+    bridge.programs.clear()
+    check(TypeError, r"^captured\[1\]: expected a Tensor of floats, got int32", table, numbers)
+    # Only its sign counts, in a condition.
+    check(ValueError, r"^captured\[0\]: the score does not depend on it", other)
+    check(ValueError, r"^captured\[0\]: the score does not depend on it", table[:2])
+    check(ValueError, r"^captured\[1\]: the score does not depend on it", table, table)
+
+
 MASKINGS = [
     (
         {"causal": "yes"},

@@ -164,7 +164,10 @@ def test_a_wait_that_is_cancelled_takes_no_errors_with_it(small):
 def test_the_lack_is_named_before_what_follows_from_it(small):
     async def lack():
         device = await gpu_device.request_device(small)
-        small.errors = [BridgeError("validation", "copy", "invalid"), BridgeError("out-of-memory", "x", "no room")]
+        small.errors = [
+            BridgeError("validation", "copy", "invalid"),
+            BridgeError("out-of-memory", "x", "no room"),
+        ]
         with pytest.raises(GPUOutOfMemoryError, match=r"x: no room \(1 more errors\)"):
             await device.synchronize()
 

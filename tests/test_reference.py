@@ -424,3 +424,79 @@ def test_what_lies_behind_the_keys_reaches_nothing(behind):
     for one, other in zip(gradients, others, strict=True):
         np.testing.assert_array_equal(one, other)
     assert (others[1][:, :, 6:] == 0).all()
+
+
+def test_keys_shared_by_the_batch_are_keys_repeated():
+    query, key, value = qkv(batch=3)
+    shared, repeated = (key[:1], value[:1]), [np.repeat(x[:1], 3, axis=0) for x in (key, value)]
+    grad = normal(9, 3, 4, 5, 3)
+    for options in ({}, {"kv_lengths": [9, 0, 4]}):
+        wanted = attention(query, *repeated, return_lse=True, **options)
+        for got, expected in zip(attention(query, *shared, return_lse=True, **options), wanted, strict=True):
+            np.testing.assert_allclose(got, expected, **TIGHT)
+        d_query, d_key, d_value = pa.reference.attention_backward(grad, query, *shared, **options)
+        expected = pa.reference.attention_backward(grad, query, *repeated, **options)
+        np.testing.assert_allclose(d_query, expected[0], **TIGHT)
+        np.testing.assert_allclose(d_key, expected[1].sum(axis=0, keepdims=True), **TIGHT)
+        np.testing.assert_allclose(d_value, expected[2].sum(axis=0, keepdims=True), **TIGHT)
+
+
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+@pytest.mark.parametrize("missing", [1, 2])
+def test_axes_that_are_missing(layout, missing):
+    full = [x[:1, :1] if missing == 2 else x[:1] for x in (*qkv(kv_heads=4), normal(9, 1, 4, 5, 3))]
+    given = [x.swapaxes(1, 2) if layout == "BSHD" else x for x in full]
+    axes = (0, 2) if layout == "BSHD" and missing == 2 else tuple(range(missing))
+    query, key, value, grad = (x.squeeze(axes) for x in given)
+    out, lse = attention(query, key, value, layout=layout, return_lse=True)
+    expected, expected_lse = attention(*given[:3], layout=layout, return_lse=True)
+    np.testing.assert_array_equal(out, expected.squeeze(axes))
+    np.testing.assert_array_equal(lse, expected_lse.squeeze(tuple(range(missing))))
+    weights = attention_weights(query, key, layout=layout, value=value, grad_out=grad)
+    assert weights.shape == (*lse.shape, 9)
+    gradients = pa.reference.attention_backward(
+        grad, query, key, value, out=out, lse=lse, grad_lse=lse, layout=layout
+    )
+    assert [x.shape for x in gradients] == [query.shape, key.shape, value.shape]
+
+
+def moved(function, array):
+    """The gradient of a function of ``array`` by central differences."""
+    gradient = np.zeros_like(array)
+    for place in np.ndindex(array.shape):
+        own = array[place]
+        array[place] = own + 1e-5
+        ahead = function()
+        array[place] = own - 1e-5
+        gradient[place] = (ahead - function()) / 2e-5
+        array[place] = own
+    return gradient
+
+
+@pytest.mark.parametrize("shape", [(), (9,), (5, 1), (4, 5, 9), (2, 1, 1, 9)])
+def test_gradients_of_masks_captured_arrays_and_through_the_lse(shape):
+    query, key, value = qkv()
+    grad, grad_lse = normal(8, 2, 4, 5, 3), normal(7, 2, 4, 5)
+    mask, slopes, table = normal(6, *shape), normal(5, 4), normal(4, 7)
+    if shape == (4, 5, 9):
+        mask[1, 2] = -np.inf
+    options = {
+        "mask": mask,
+        "softcap": 2.0,
+        "sinks": normal(3, 4),
+        "score_mod": lambda score, b, h, q, k: np.tanh(score) * slopes[h] + table[(q - k) % 7],
+    }
+
+    def objective():
+        out, lse = attention(query, key, value, return_lse=True, **options)
+        return (grad * out).sum() + (grad_lse * np.where(np.isneginf(lse), 0, lse)).sum()
+
+    got = pa.reference.attention_backward(
+        grad, query, key, value, grad_lse=grad_lse, mask_gradient=True, captured=[slopes, table], **options
+    )
+    inputs = query, key, value, options["sinks"], mask, slopes, table
+    for found, array in zip(got, inputs, strict=True):
+        if array is mask and shape == (4, 5, 9):
+            assert not found[1, 2].any()
+            continue
+        np.testing.assert_allclose(found, moved(objective, array), rtol=0, atol=1e-7)

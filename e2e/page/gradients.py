@@ -13,10 +13,10 @@ GRADIENTS = ("d_query", "d_key", "d_value", "d_sinks")
 
 
 def mods_of(name, random, case):
-    """(keywords for the kernels, keywords for the reference) of one of the functions below."""
+    """Keywords for the kernels and for the reference of one of the functions below, and what they read."""
     device = pa.default_device()
     if name is None:
-        return {}, {}
+        return {}, {}, None, None
     keys, heads = case["keys"], case["heads"]
     slopes = normal(random, (heads,), "float32")
     table = normal(random, (heads, case["queries"] + keys), "float16")
@@ -63,17 +63,63 @@ def mods_of(name, random, case):
     def listed(allowed):
         return {"mask_mod": lambda b, h, q, k: allowed[h, k] & ~((q > 3) ^ (k > 1)) | (q == k)}
 
+    def learned(scales):
+        def score_mod(score, b, h, q, k):
+            return pa.where(k > q + 30, -np.inf, pa.tanh(score * scales[h]) + scales[k])
+
+        return {"score_mod": score_mod}
+
+    def bucketed(table):
+        return {"score_mod": lambda score, b, h, q, k: score * table[(q * k + h) % 5] + table[k % 7]}
+
+    def placed(table):
+        return {"score_mod": lambda score, b, h, q, k: 0.5 * score + table[h, q, k]}
+
+    if name == "many":
+        return many(random, case)
     make, captured = {
         "alibi": (alibi, slopes),
         "relative": (relative, table),
         "capped": (capped, slopes),
         "arithmetic": (arithmetic, slopes),
         "functions": (functions, slopes),
+        "learned": (learned, normal(random, (heads + keys,), "float32")),
+        "bucketed": (bucketed, normal(random, (7,), "bfloat16")),
+        "placed": (placed, normal(random, (heads, case["queries"], keys), "float16")),
         "document": (document, documents),
         "listed": (listed, allowed),
     }[name]
-    numbers = captured.astype(np.float32) if captured.dtype == np.float16 else captured
-    return make(device.tensor(captured)), make(numbers)
+    numbers = captured.astype(np.float64) if captured.dtype.kind == "f" else captured
+    dtype = {"relative": "float16", "placed": "float16", "bucketed": "bfloat16"}.get(name)
+    tensor = device.tensor(captured, dtype)
+    return make(tensor), make(numbers), tensor, numbers
+
+
+def many(random, case):
+    """The same for a function that reads more tensors than are bound one by one: of all dtypes, and views."""
+    heads = case["heads"]
+    arrays = {
+        "scales": (normal(random, (heads,), "float32"), "float32"),
+        "steps": (normal(random, (heads, 6), "float32"), "float32"),
+        "turned": (normal(random, (5, 7), "float16"), "float16"),
+        "short": (normal(random, (3,), "bfloat16"), "bfloat16"),
+        "signed": (random.integers(-3, 3, (case["batch"], 4)).astype(np.int32), "int32"),
+        "places": (random.integers(0, 4, (4,)).astype(np.uint32), "uint32"),
+        "chosen": (random.random((3, 5)) < 0.5, "bool"),
+    }
+
+    def mod(scales, steps, turned, short, signed, places, chosen):
+        steps, turned = steps[:, ::2], turned.transpose(1, 0)
+
+        def score_mod(score, b, h, q, k):
+            one = score * scales[h] + steps[h, q % 3] * turned[k % 7, q % 5] + short[(q + k) % 3]
+            return pa.where(chosen[q % 3, k % 5], one, score + 0.1 * signed[b, places[q % 4]])
+
+        return {"score_mod": score_mod}
+
+    numbers = [x.astype(np.float64) if x.dtype.kind == "f" else x for x, _ in arrays.values()]
+    tensors = [pa.default_device().tensor(x, dtype) for x, dtype in arrays.values()]
+    return mod(*tensors), mod(*numbers), tensors[0], numbers[0]
 
 
 async def check_gradients(case):
@@ -83,20 +129,34 @@ async def check_gradients(case):
     b, hq, hkv = case["batch"], case["heads"], case["kv_heads"]
     sq, sk, d, dv = case["queries"], case["keys"], case["head_dim"], case["value_dim"]
     dtype = case["dtype"]
-    shapes = ((b, hq, sq, d), (b, hkv, sk, d), (b, hkv, sk, dv), (b, hq, sq, dv))
+    kv = 1 if case.get("shared") else b
+    shapes = ((b, hq, sq, d), (kv, hkv, sk, d), (kv, hkv, sk, dv), (b, hq, sq, dv))
     query, key, value, grad = (normal(random, shape, dtype) for shape in shapes)
     keywords = dict(case["keywords"])
+    mask_dtype = "float32"
     if case.get("mask"):
         keywords["mask"] = make_mask(random, case["mask"])
-    ours, theirs = mods_of(case.get("mod"), random, case)
+        mask_dtype = case["mask"]["dtype"]
+    ours, theirs, tensor, numbers = mods_of(case.get("mod"), random, case)
+    backward_too, reference_too, kinds = {}, {}, {"d_sinks": "float32"}
+    if case.get("grad_lse"):
+        backward_too["grad_lse"] = reference_too["grad_lse"] = normal(random, (b, hq, sq), "float32")
+    if case.get("mask_gradient"):
+        backward_too["mask_gradient"] = reference_too["mask_gradient"] = True
+        kinds["d_mask"] = mask_dtype
+        ours["mask"] = device.tensor(keywords["mask"], mask_dtype)
+    if case.get("captured"):
+        backward_too["captured"], reference_too["captured"] = [tensor], [numbers]
+        kinds["d_captured"] = tensor.dtype
     if case.get("sinks"):
         theirs["sinks"] = make_sinks(random, hq, "float32")
         ours["sinks"] = device.tensor(theirs["sinks"])
     q, k, v, g = (laid_out(device, x, dtype, case["view"]) for x in (query, key, value, grad))
+    asked = keywords | ours
     with poisoned(device):
-        out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **keywords, **ours)
-        got = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours)
-        again = pa.attention_backward(g, q, k, v, out, lse, **keywords, **ours)
+        out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **asked)
+        got = pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too)
+        again = pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too)
 
     def forward(q, k, precision):
         return pa.reference.attention(
@@ -105,7 +165,7 @@ async def check_gradients(case):
 
     def from_forward(q, k, precision, **results):
         return pa.reference.attention_backward(
-            grad, q, k, value, compute_dtype=precision, **keywords, **theirs, **results
+            grad, q, k, value, compute_dtype=precision, **keywords, **theirs, **reference_too, **results
         )
 
     backward = recomputed(forward, from_forward, dtype)
@@ -116,8 +176,10 @@ async def check_gradients(case):
     terms = pa.reference.attention_weights(query, key, value=value, grad_out=grad, **keywords, **theirs)
     errors = with_cancelled(errors, np.abs(terms).max(initial=0), query, key, keywords)
     assert len(got) == len(expected)
-    for name, tensor, twin, wanted, error in zip(GRADIENTS, got, again, expected, errors, strict=False):
-        kind = "float32" if name == "d_sinks" else dtype
+    names = ["d_query", "d_key", "d_value", *(["d_sinks"] if case.get("sinks") else [])]
+    names += [name for name in ("d_mask", "d_captured") if name in kinds]
+    for name, tensor, twin, wanted, error in zip(names, got, again, expected, errors, strict=True):
+        kind = kinds.get(name, dtype)
         assert tensor.dtype == kind, f"{name}: {tensor.dtype}"
         values = await tensor.numpy()
         assert np.array_equal(values, await twin.numpy()), f"{name}: differs from run to run"

@@ -322,7 +322,8 @@ class Tensor:
         )
         if self.is_contiguous and self.kind.name != "bfloat16":
             return elements[begin : begin + self.size].reshape(self.shape)
-        return decode(np.ascontiguousarray(strided), self.kind)
+        # numpy.ascontiguousarray would give a tensor without dimensions one.
+        return decode(np.array(strided, order="C"), self.kind)
 
     def destroy(self) -> None:
         """Free the buffer now; every view of it is destroyed with it. A second call does nothing."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from py_attn.gpu.device import Device
 from py_attn.gpu.kernel import Plan, plan_key
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.packed import with_packed
 
 
 class Planned(NamedTuple):
@@ -53,4 +54,4 @@ def run_call(
     planned = make()
     if key is not None:
         planned.device.plans.keep(key, planned.plan)
-    return planned.device.run(planned.plan, planned.tensors)
+    return planned.device.run(planned.plan, with_packed(*planned))

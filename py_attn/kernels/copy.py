@@ -45,7 +45,7 @@ def contiguous(tensor: Tensor, dtype: str | None = None) -> Tensor:
     target = dtype or tensor.dtype
     if tensor.is_contiguous and target == tensor.dtype:
         return tensor
-    return _copy(_four_axes(tensor), None, target).reshape(*tensor.shape)
+    return _copy(four_axes(tensor), None, target).reshape(*tensor.shape)
 
 
 def join(first: Tensor, second: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def _copy(source: Tensor, second: Tensor | None, dtype: str) -> Tensor:
     return device.run(Plan((out,), (only,)), tensors)["out"]
 
 
-def _four_axes(tensor: Tensor) -> Tensor:
+def four_axes(tensor: Tensor) -> Tensor:
     """The view with axes merged where that moves no element, with axes of length 1 in front, four in all."""
     runs: list[tuple[int, int]] = []
     for length, stride in zip(tensor.shape, tensor.strides, strict=True):

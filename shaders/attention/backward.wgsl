@@ -19,10 +19,10 @@
 {{ reader("value", value_dtype, value_packed, DV) }}
 {{ reader("grad", grad_dtype, grad_packed, DV) }}
 //# if by_query
-{{ writer("d_query", query_dtype) }}
+{{ writer("d_query", d_query_dtype) }}
 //# else
-{{ writer("d_key", key_dtype) }}
-{{ writer("d_value", value_dtype) }}
+{{ writer("d_key", d_key_dtype) }}
+{{ writer("d_value", d_value_dtype) }}
 //# endif
 //# include "lib/score.wgsl"
 //# include "lib/sequences.wgsl"

@@ -1,4 +1,5 @@
-//## (row_max, 1 / row_sum, delta) of every query row; delta = Σ_d d_out·out is what the softmax's gradient subtracts.
+//## (row_max, 1 / row_sum, delta) of every query row; delta = Σ_d d_out·out is what the softmax's gradient subtracts,
+//## less the gradient of the row's LSE (`has_grad_lse`), whose own gradient with respect to a score is the probability.
 //# from "lib/storage.wgsl" import reader, half_types
 {{ half_types(dtypes) }}
 {{ reader("grad", grad_dtype, grad_packed, DV) }}
@@ -23,5 +24,10 @@ fn main(
   for (var d = 0u; d < 4u * DV4; d += 4u) {
     sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out_at4(out_row, params.out_strides.w, d));
   }
-  row_values[row] = vec4<f32>(row_parts(params.lse_first + dot(params.lse_strides.xyz, index)), sum, 0.0);
+  let parts = row_parts(params.lse_first + dot(params.lse_strides.xyz, index));
+//# if has_grad_lse
+  // The LSE of a row that sees nothing is minus infinity whatever the scores are.
+  sum -= select(grad_lse[params.grad_lse_first + dot(params.grad_lse_strides.xyz, index)], 0.0, parts.y == 0.0);
+//# endif
+  row_values[row] = vec4<f32>(parts, sum, 0.0);
 }

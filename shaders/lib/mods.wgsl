@@ -1,5 +1,6 @@
 //## What traced score_mod and mask_mod functions call, and the functions themselves.
-//## Needs: `mods` (WGSL text) and `captured`, the dtypes of captured_0, captured_1, …
+//## Needs: `mods` (WGSL text) `captured`, the dtypes of captured_0, captured_1, …, and
+//## `packed_at`, where each begins in `captured` if that holds them all, as 32-bit words, floats as f32.
 //# from "lib/storage.wgsl" import reader
 // Division and remainder that round down, as Python's do.
 fn floordiv_i32(a: i32, b: i32) -> i32 {
@@ -121,19 +122,29 @@ fn erf_f32(x: f32) -> f32 {
 
 //# for dtype in captured
 //# set name = "captured_" ~ loop.index0
+//#   if packed_at
+fn {{ name }}_first() -> u32 {
+  return {{ packed_at[loop.index0] }}u;
+}
+//#     set kind = "f32" if dtype in ("float32", "float16", "bfloat16") else "bool" if dtype == "bool" else "i32"
+fn {{ name }}_at(i: u32) -> {{ kind }} {
+  return {{ "captured[i] != 0u" if kind == "bool" else "bitcast<" ~ kind ~ ">(captured[i])" }};
+}
+//#   else
 fn {{ name }}_first() -> u32 {
   return params.captured_{{ loop.index0 }}_first;
 }
-//#   if dtype in ("float32", "float16", "bfloat16")
+//#     if dtype in ("float32", "float16", "bfloat16")
 {{ reader(name, dtype, False, 1) }}
-//#   elif dtype == "bool"
+//#     elif dtype == "bool"
 fn {{ name }}_at(i: u32) -> bool {
   return (({{ name }}[i >> 2u] >> (8u * (i & 3u))) & 0xffu) != 0u;
 }
-//#   else
+//#     else
 fn {{ name }}_at(i: u32) -> i32 {
   return {{ name }}[i];
 }
+//#     endif
 //#   endif
 //# endfor
 {{ mods }}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from py_attn.arguments import Layout, Window
+from py_attn.arguments import Layout, Window, check_bool
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.options import (
     Call,
     Keywords,
@@ -20,6 +21,7 @@ from py_attn.kernels.attention.options import (
     resolve_lse,
 )
 from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots, usual_rows
+from py_attn.kernels.attention.score_gradients import NOTHING_ELSE, Wanted, plan_score_gradient
 from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
@@ -27,6 +29,7 @@ from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, output_type
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
+from py_attn.kernels.sums import plan_sum
 
 _DELTA = Kernel(
     "backward_delta",
@@ -35,9 +38,11 @@ _DELTA = Kernel(
         grad_strides="vec4<u32>",
         out_strides="vec4<u32>",
         lse_strides="vec4<u32>",
+        grad_lse_strides="vec4<u32>",
         grad_first="u32",
         out_first="u32",
         lse_first="u32",
+        grad_lse_first="u32",
         heads="u32",
         queries="u32",
         rows="u32",
@@ -74,7 +79,7 @@ _SINKS = Kernel(
 )
 _DELTA_WORKGROUP = 64
 _SINK_WORKGROUP = 64
-#: row_max, 1 / row_sum and Σ grad·out of every row, and nothing, [B, Hq, Sq, 4] float32.
+#: row_max, 1 / row_sum and Σ grad·out - grad_lse of every row, and nothing, [B, Hq, Sq, 4] float32.
 _ROW_VALUES = Arg("row_values", "vec4<f32>")
 
 
@@ -115,13 +120,16 @@ def attention_backward(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
+    grad_lse: Any = None,
+    mask_gradient: bool = False,
+    captured: Sequence[Tensor] = (),
 ) -> tuple[Tensor, ...]:
     """The gradients of :func:`attention` with respect to query, key and value, and to sinks where given.
 
     The probabilities are recomputed tile by tile from the LSE. Each gradient has one workgroup that
     writes it, so there are no atomics and results are deterministic; with grouped heads,
-    those of key and value are summed over the group. The keywords must be those of the forward call; the
-    tensors that a ``score_mod`` looks things up in get no gradient.
+    those of key and value are summed over the group, and over the batch where all of it shares them. The
+    keywords must be those of the forward call.
 
     Parameters
     ----------
@@ -133,6 +141,14 @@ def attention_backward(
         What :func:`attention` returned with ``return_lse=True``. The LSE of a kernel, or a view of it, also
         holds each row's maximum and sum; an array that was read back does not, which loses digits where
         scores lie far from zero.
+    grad_lse : Tensor or array_like, optional
+        Gradient of the LSE, [B, Hq, Sq], where the objective depends on it too.
+    mask_gradient : bool
+        Also return the gradient of a ``mask`` of floats.
+    captured : sequence of Tensor
+        Tensors of floats that ``score_mod`` looks things up in, whose gradients are wanted too: learned
+        biases, slopes of ALiBi and the like. The sums over the scores that read an element are taken in a
+        fixed order.
 
     Returns
     -------
@@ -140,28 +156,41 @@ def attention_backward(
         Shaped and typed like query, key and value.
     d_sinks : Tensor
         [Hq] float32, a fourth one where there are ``sinks``.
+    d_mask : Tensor
+        Shaped and typed like the mask, summed over the axes that it broadcasts; with ``mask_gradient``.
+    *d_captured : Tensor
+        One for each of ``captured``, shaped and typed like it.
 
     Raises
     ------
     ValueError, TypeError
         For an argument that does not fit.
     """
+    leading = Leading(layout, query=query, key=key, value=value)
     tensors = {
-        "query": query,
-        "key": key,
-        "value": value,
+        "query": leading.operand(query),
+        "key": leading.operand(key),
+        "value": leading.operand(value),
         "mask": mask,
         "kv_lengths": kv_lengths,
         "sinks": sinks,
     }
-    results = {"grad_out": grad_out, "out": out, "lse": lse}
+    results = {
+        "grad_out": leading.operand(grad_out),
+        "out": leading.operand(out),
+        "lse": leading.rows(lse),
+        "grad_lse": leading.rows(grad_lse),
+    }
+    wanted = Wanted(check_bool("mask_gradient", mask_gradient), tuple(captured))
     keywords = Keywords(causal, window, scale, softcap, query_offset, layout, score_mod, mask_mod)
 
     def make() -> Planned:
-        return plan_call(resolve(**tensors, **keywords._asdict(), slope=True), **results)
+        call = resolve(**tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured, buffers=7)
+        return plan_call(call, **results, wanted=wanted)
 
-    made = run_call("attention_backward", tensors | results, keywords, make)
-    return tuple(made[name] for name in gradients(sinks))
+    made = run_call("attention_backward", tensors | results, (*keywords, *wanted), make)
+    inputs = [leading.take(made[name]) for name in gradients(None)]
+    return *inputs, *([] if sinks is None else [made["d_sinks"]]), *wanted.results(made)
 
 
 def gradients(sinks: object) -> tuple[str, ...]:
@@ -169,7 +198,16 @@ def gradients(sinks: object) -> tuple[str, ...]:
     return ("d_query", "d_key", "d_value", *(() if sinks is None else ("d_sinks",)))
 
 
-def plan_call(call: Call, grad_out: Any, out: Any, lse: Any, config: BackwardConfig | None = None) -> Planned:
+def plan_call(
+    call: Call,
+    grad_out: Any,
+    out: Any,
+    lse: Any,
+    config: BackwardConfig | None = None,
+    *,
+    grad_lse: Any = None,
+    wanted: Wanted = NOTHING_ELSE,
+) -> Planned:
     """Plan the gradients of checked arguments; it makes what :func:`gradients` names.
 
     Raises
@@ -181,9 +219,12 @@ def plan_call(call: Call, grad_out: Any, out: Any, lse: Any, config: BackwardCon
     grad, grad_tensor = resolve_like_output("grad_out", grad_out, call)
     result, out_tensor = resolve_like_output("out", out, call)
     results = {"grad_out": grad_tensor, "out": out_tensor, "lse": resolve_lse(lse, call)}
+    if grad_lse is not None:
+        results["grad_lse"] = resolve_lse(grad_lse, call, "grad_lse")
+    wanted.check(call.options)
     call = call.with_({}, results)
     config = config or configure(call.options, call.device.info)
-    return Planned(call.device, _plan(call, grad, result, config), call.tensors)
+    return Planned(call.device, _plan(call, grad, result, config, wanted), call.tensors)
 
 
 def configure(options: Options, info: AdapterInfo) -> BackwardConfig:
@@ -230,7 +271,7 @@ def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, head
     return tile
 
 
-def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) -> Plan:
+def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wanted: Wanted) -> Plan:
     options = call.options
     makes: list[NewTensor] = []
     launches: list[Launch] = []
@@ -241,6 +282,12 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
     for side, names in (("query", ("query",)), ("key", ("key", "value"))):
         outputs = {f"d_{x.name}": x for x in options.operands() if x.name in names}
         makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
+        shared = side == "key" and options.problem.kv_batch < options.problem.batch
+        totals = makes[-2:] if shared else []
+        if shared:
+            # Each batch element's gradients by themselves, to be summed.
+            outputs = {f"{name}_parts": _of_every_element(x, options) for name, x in outputs.items()}
+            makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
         if 0 in next(iter(outputs.values())).shape:
             continue
         if options.sequences is not None:
@@ -249,23 +296,37 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig) ->
             makes.append(table)
             launches.append(launch_table)
         launches.append(_launch_side(call, grad, config, side, outputs))
+        limits = call.device.info.limits
+        launches += [
+            plan_sum(f"{total.name}_parts", options.problem.batch, total, limits) for total in totals
+        ]
     if options.sinks_dtype:
         makes.append(NewTensor("d_sinks", (options.problem.heads,)))
         if options.problem.heads:
             launches.append(_launch_sinks(call))
+    for each in wanted.sums(options):
+        made, launched = plan_score_gradient(call, grad, _ROW_VALUES, each)
+        makes += made
+        launches += launched
     main = next((n for n, each in enumerate(launches) if each.shader.name == "attention_backward"), 0)
     return Plan(tuple(makes), tuple(launches), main)
 
 
+def _of_every_element(x: Operand, options: Options) -> Operand:
+    """The gradient of a shared operand before it is summed over the batch, which is done in float32."""
+    return replace(x, shape=(options.problem.batch, *x.shape[1:]), dtype="float32")
+
+
 def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> Launch:
-    """What every row's gradients need: its maximum and sum, and Σ grad·out."""
-    p, lse = call.options.problem, call.tensors["lse"]
+    """What every row's gradients need: its maximum and sum, and Σ grad·out less the gradient of its LSE."""
+    p, lse, grad_lse = call.options.problem, call.tensors["lse"], call.tensors.get("grad_lse")
     return launch(
         _DELTA,
         [
             _grad_arg(grad),
             out.arg,
             Arg("lse", "f32"),
+            *([] if grad_lse is None else [Arg("grad_lse", "f32")]),
             Arg(_ROW_VALUES.name, _ROW_VALUES.type, writes=True),
         ],
         call.tensors,
@@ -276,6 +337,7 @@ def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> La
             "grad_strides": grad.strides,
             "out_strides": out.strides,
             "lse_strides": (*lse.strides, 0),
+            "grad_lse_strides": (0, 0, 0, 0) if grad_lse is None else (*grad_lse.strides, 0),
             "heads": p.heads,
             "queries": p.queries,
             "rows": rows,
@@ -286,6 +348,7 @@ def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> La
             **out.constants(),
             "dtypes": (grad.dtype, out.dtype),
             **call.options.value_constants(),
+            "has_grad_lse": grad_lse is not None,
             "WORKGROUP": _DELTA_WORKGROUP,
         },
     )
@@ -310,11 +373,15 @@ def _launch_side(
         args.append(Arg(TILES.name, TILES.type, tensor=f"{side}_tiles"))
     else:
         slots = -(-rows // tile.queries)
-    args += [Arg(name, output_type(x.dtype), writes=True) for name, x in outputs.items()]
+    args += [
+        Arg(name.removesuffix("_parts"), output_type(x.dtype), writes=True, tensor=name)
+        for name, x in outputs.items()
+    ]
     constants = options.constants() | {
         **grad.constants(),
         "dtypes": options.dtypes(grad.dtype),
         **options.value_constants(),
+        **{f"{name.removesuffix('_parts')}_dtype": x.dtype for name, x in outputs.items()},
         "side": side,
         "unrolled": config.unrolled,
     }
@@ -331,7 +398,10 @@ def _launch_side(
             "grad_strides": grad.strides,
             "tiles": slots,
             "grad_scale": p.masking.scale,
-            **{f"{name}_strides": options.result_strides(x.shape) for name, x in outputs.items()},
+            **{
+                f"{name.removesuffix('_parts')}_strides": options.result_strides(x.shape)
+                for name, x in outputs.items()
+            },
         },
         constants=constants | tile.constants(),
     )

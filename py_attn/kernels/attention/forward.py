@@ -12,6 +12,7 @@ from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
+from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
 from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
@@ -65,9 +66,11 @@ def attention(
     Parameters
     ----------
     query : Tensor or array_like
-        [B, Hq, Sq, D]; D from 1 to 512. Any strides.
+        [B, Hq, Sq, D]; D from 1 to 512. Any strides. All three may come without B, or without B and H;
+        results then lack the same axes.
     key : Tensor or array_like
-        [B, Hkv, Sk, D]; Hq a multiple of Hkv (grouped-query attention, arXiv 2305.13245).
+        [B, Hkv, Sk, D]; Hq a multiple of Hkv (grouped-query attention, arXiv 2305.13245). Keys and values
+        [1, Hkv, Sk, …] are shared by all batch elements of the queries, as in FlexAttention.
     value : Tensor or array_like
         [B, Hkv, Sk, Dv]; Dv from 1 to 512.
     mask : Tensor or array_like, optional
@@ -122,10 +125,11 @@ def attention(
     """
     if value is None:
         raise TypeError("value: expected a Tensor or an array, got None")
+    leading = Leading(layout, query=query, key=key, value=value)
     tensors = {
-        "query": query,
-        "key": key,
-        "value": value,
+        "query": leading.operand(query),
+        "key": leading.operand(key),
+        "value": leading.operand(value),
         "mask": mask,
         "kv_lengths": kv_lengths,
         "sinks": sinks,
@@ -136,7 +140,8 @@ def attention(
         return plan_call(resolve(**tensors, **keywords._asdict()), variant, return_lse=return_lse)
 
     made = run_call("attention", tensors, (*keywords, variant, return_lse), make)
-    return (made["out"], made["lse"]) if return_lse else made["out"]
+    out = leading.take(made["out"])
+    return (out, leading.take_first(made["lse"])) if return_lse else out
 
 
 def plan_call(call: Call, variant: object, *, return_lse: bool) -> Planned:

@@ -204,11 +204,15 @@ def resolve(
     prob_mod: object = None,
     sinks: object = None,
     slope: bool = False,
+    differentiated: Sequence[Tensor] = (),
+    buffers: int = 5,
 ) -> Call:
     """Check everything, then upload what is not on the device yet.
 
-    ``slope`` asks for the derivative of ``score_mod`` too. A ``prob_mod`` gives what stands in for each
-    probability, also those of hidden keys; only the naive variant knows it.
+    ``slope`` asks for the derivative of ``score_mod`` too, and ``differentiated`` for those with respect to
+    what it looks up in these tensors. A ``prob_mod`` gives what stands in for each probability, also those of
+    hidden keys; only the naive variant knows it. ``buffers`` is how many the kernels bind at most, beside the
+    mask, the lengths, the sinks and the tensors that the functions look things up in.
 
     Raises
     ------
@@ -230,6 +234,7 @@ def resolve(
         scale=scale,
         softcap=softcap,
         query_offset=query_offset,
+        may_share=True,
     )
     if max(problem.queries, problem.keys) >= UNBOUNDED:
         raise ValueError(f"key: expected fewer than {UNBOUNDED:,} queries and keys")
@@ -239,7 +244,15 @@ def resolve(
     if kv_lengths is not None:
         check_lengths(kv_lengths, problem.batch, problem.keys)
     check_sinks(sinks, problem.heads)
-    mods, tensors = trace_mods(score_mod, mask_mod, device, prob_mod=prob_mod, slope=slope)
+    mods, tensors = trace_mods(
+        score_mod,
+        mask_mod,
+        device,
+        prob_mod=prob_mod,
+        slope=slope,
+        differentiated=differentiated,
+        others=buffers + sum(x is not None for x in (mask, kv_lengths, None if slope else sinks)),
+    )
     for name, x in given.items():
         tensors[name] = as_bhsd(float_tensor(name, x, device), swapped)
     if mask is not None:
@@ -290,8 +303,8 @@ def resolve_like_output(name: str, value: object, call: Call) -> tuple[Operand, 
     return operand("grad" if name == "grad_out" else name, tensor), tensor
 
 
-def resolve_lse(lse: object, call: Call) -> Tensor:
-    """The LSE [B, Hq, Sq] as a float32 tensor.
+def resolve_lse(lse: object, call: Call, name: str = "lse") -> Tensor:
+    """The LSE [B, Hq, Sq], or its gradient, as a float32 tensor.
 
     Raises
     ------
@@ -299,10 +312,10 @@ def resolve_lse(lse: object, call: Call) -> Tensor:
         When it has another shape or dtype.
     """
     expected = call.options.lse_shape
-    shape = shape_of("lse", lse)
+    shape = shape_of(name, lse)
     if tuple(shape) != expected:
-        raise ValueError(f"lse: expected [B, Hq, Sq] = {list(expected)}, got {list(shape)}")
-    tensor = float_tensor("lse", lse, call.device)
+        raise ValueError(f"{name}: expected [B, Hq, Sq] = {list(expected)}, got {list(shape)}")
+    tensor = float_tensor(name, lse, call.device)
     if tensor.dtype != "float32":
-        raise TypeError(f"lse: expected float32, got {tensor.dtype}")
+        raise TypeError(f"{name}: expected float32, got {tensor.dtype}")
     return tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from py_attn.kernels.attention import backward, forward
 from py_attn.kernels.attention.config import Config, Variant
 from py_attn.kernels.attention.options import Call, Keywords, resolve
 from py_attn.kernels.attention.packing import pack
+from py_attn.kernels.attention.score_gradients import Wanted
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import shape_of
 
@@ -72,7 +73,7 @@ def varlen_attention(
 
     def make() -> Planned:
         return forward.plan_call(
-            resolve_packed(**tensors, **keywords._asdict()), variant, return_lse=return_lse
+            resolve_packed(**tensors, **keywords._asdict(), buffers=6), variant, return_lse=return_lse
         )
 
     made = run_call("varlen_attention", tensors, (*keywords, variant, return_lse), make)
@@ -96,6 +97,8 @@ def varlen_attention_backward(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
+    grad_lse: Any = None,
+    captured: Sequence[Tensor] = (),
 ) -> tuple[Tensor, ...]:
     """The gradients of :func:`varlen_attention` with respect to query, key and value, and to sinks.
 
@@ -105,6 +108,10 @@ def varlen_attention_backward(
         [total_q, Hq, Dv].
     lse : Tensor or array_like
         [Hq, total_q], from the forward call.
+    grad_lse : Tensor or array_like, optional
+        Gradient of the LSE, [Hq, total_q], where the objective depends on it too.
+    captured : sequence of Tensor
+        As in :func:`attention_backward`; their gradients are summed over the sequences.
 
     Returns
     -------
@@ -112,6 +119,8 @@ def varlen_attention_backward(
         Shaped and typed like query, key and value.
     d_sinks : Tensor
         [Hq] float32, a fourth one where there are ``sinks``.
+    *d_captured : Tensor
+        One for each of ``captured``, shaped and typed like it.
 
     Raises
     ------
@@ -126,16 +135,24 @@ def varlen_attention_backward(
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
     }
-    results = {"grad_out": grad_out, "out": out, "lse": lse}
+    results = {"grad_out": grad_out, "out": out, "lse": lse, "grad_lse": grad_lse}
+    wanted = Wanted(captured=tuple(captured))
     keywords = Keywords(causal, window, scale, softcap, None, "BSHD", score_mod, mask_mod)
 
     def make() -> Planned:
-        call = resolve_packed(**tensors, **keywords._asdict(), slope=True)
-        given = {name: _lead(name, x, 2 if name == "lse" else 3) for name, x in results.items()}
-        return backward.plan_call(call, **given)
+        call = resolve_packed(
+            **tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured, buffers=8
+        )
+        given = {
+            name: _lead(name, x, 2 if name in ("lse", "grad_lse") else 3)
+            for name, x in results.items()
+            if x is not None
+        }
+        return backward.plan_call(call, **given, wanted=wanted)
 
-    made = run_call("varlen_attention_backward", tensors | results, keywords, make)
-    return tuple(made[name] if name == "d_sinks" else made[name][0] for name in backward.gradients(sinks))
+    made = run_call("varlen_attention_backward", tensors | results, (*keywords, *wanted), make)
+    inputs = [made[name][0] for name in backward.gradients(None)]
+    return *inputs, *([] if sinks is None else [made["d_sinks"]]), *wanted.results(made)
 
 
 def resolve_packed(

@@ -15,6 +15,7 @@ from py_attn.arguments import Layout, Window, check_int, check_positive, check_r
 from py_attn.gpu.kernel import Arg, Constant, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.options import Call, Keywords, resolve, resolve_like_output, resolve_lse
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
@@ -122,7 +123,7 @@ def attention_weights(
     Parameters
     ----------
     query, key : Tensor or array_like
-        [B, Hq, Sq, D] and [B, Hkv, Sk, D], or "BSHD".
+        [B, Hq, Sq, D] and [B, Hkv, Sk, D], or "BSHD"; without B, or B and H, as in :func:`attention`.
     lse : Tensor or array_like
         [B, Hq, Sq] whatever the layout, natural log.
     rows, columns : slice
@@ -155,6 +156,9 @@ def attention_weights(
     ValueError, TypeError
         For an argument that does not fit.
     """
+    leading = Leading(layout, query=query, key=key)
+    query, key, value, grad_out = map(leading.operand, (query, key, value, grad_out))
+    lse = leading.rows(lse)
     tensors = {
         "query": query,
         "key": key,
@@ -172,7 +176,7 @@ def attention_weights(
             raise ValueError("grad_out: expected value with it, and value only with it")
         if grad_out is not None and colormap is not None:
             raise ValueError("colormap: gradients have signs, and the colours begin at zero; leave it out")
-        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **keywords._asdict())
+        call = resolve(query, key, value, mask=mask, kv_lengths=kv_lengths, **keywords._asdict(), buffers=7)
         picture = _check_picture(call, *picked)
         grad = None
         if grad_out is not None:
@@ -181,7 +185,7 @@ def attention_weights(
         call = call.with_({}, {"lse": resolve_lse(lse, call)})
         return Planned(call.device, _plan(call, picture, grad), call.tensors)
 
-    return run_call("attention_weights", tensors, (*keywords, *picked), make)["result"]
+    return leading.take_first(run_call("attention_weights", tensors, (*keywords, *picked), make)["result"])
 
 
 def attention_scores(

@@ -191,7 +191,9 @@ def resolve(
         check_lengths(tensors["left_padding"], problem.batch, most, "left_padding")
     end = None if cache.ragged else cache.total
     rotary = check_keyword(tensors, rotary_interleaved, cache.head_dim, end)
-    mods, captured = trace_mods(score_mod, mask_mod, device)
+    # Beside the query, the cache's own tensors and these two, the splits write their output and row sums.
+    also = 3 + len(cache.tensors) + sum(tensors[name] is not None for name in ("sinks", "left_padding"))
+    mods, captured = trace_mods(score_mod, mask_mod, device, others=also)
     ready = {**tensors, **captured, "query": float_tensor("query", tensors["query"], device)}
     if (padding := tensors["left_padding"]) is not None:
         ready["left_padding"] = integer_tensor("left_padding", padding, device)
