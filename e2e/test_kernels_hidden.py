@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS
 from e2e.page.attention import has_variant
-from e2e.page.hidden import check_hidden, check_largest, check_largest_gradients
+from e2e.page.hidden import check_hidden, check_hidden_decode, check_largest, check_largest_gradients
 from e2e.test_kernels_attention import TILES
 
 Case = dict[str, Any]
@@ -158,12 +158,58 @@ def test_matrix(check, lab):
     )
 
 
+def decoded(**changes: Any) -> Case:
+    """A case of `check_hidden_decode`."""
+    case = {
+        "seed": 1,
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "rows": 3,
+        "keys": 67,
+        "capacity": 67,
+        "head_dim": 32,
+        "value_dim": 20,
+        "dtype": "float32",
+        "splits": 1,
+        "hide": ["causal"],
+        "what": ["nan"],
+        "share": 0.2,
+    }
+    return case | changes
+
+
+DECODE_HIDING = (
+    ["causal"],
+    ["window"],
+    ["mask_mod"],
+    ["padding"],
+    ["ragged"],
+    ["ragged", "window"],
+    ["padding", "mask_mod", "softcap"],
+)
+
+
+@pytest.mark.parametrize("hide", DECODE_HIDING, ids="+".join)
+def test_decode(check, hide):
+    cases = [
+        decoded(hide=hide, splits=splits, seed=n, what=WHAT[n % 3], share=share, sinks=n % 2 == 1)
+        for n, (splits, share) in enumerate(((1, 0.2), (3, 0.02), (7, 0.2), (7, 1.0)))
+    ]
+    cases += [decoded(hide=hide, dtype=dtype, splits=3, share=0.1, seed=7) for dtype in FLOATS[1:]]
+    cases.append(decoded(hide=hide, head_dim=24, value_dim=130, splits=2, seed=9))
+    if "padding" not in hide:
+        cases += [decoded(hide=hide, capacity=40, sink_tokens=n, splits=3, seed=8) for n in (0, 4)]
+    check(*cases, function=check_hidden_decode)
+
+
 def test_nothing_overflows_on_its_way(check):
     tile = dataclasses.asdict(TILES["two buffers"])
     common = {"seed": 3, "rows": 40, "keys": 300}
     check(
-        *({**common, "variant": variant} for variant in VARIANTS),
+        *({**common, "variant": variant} for variant in (*VARIANTS, "merge")),
         *({**common, "variant": variant, "tile": tile, "tail_split": (9, 2)} for variant in VARIANTS[2:]),
+        *({**common, "variant": "decode", "rows": 1, "splits": splits} for splits in (1, 3, 7)),
         function=check_largest,
     )
     check({"seed": 5}, function=check_largest_gradients)

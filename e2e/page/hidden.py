@@ -106,8 +106,8 @@ async def check_hidden(case):
     if packed:
         rows, keys = (cu[-1] for cu in packed)
         b = len(packed[0]) - 1
-    shapes = (hq, rows, d), (hkv, keys, d), (hkv, keys, dv), (hq, rows, dv)
-    shapes = [(s, h, n) for h, s, n in shapes] if packed else [(b, *shape) for shape in shapes]
+    sizes = (hq, rows, d), (hkv, keys, d), (hkv, keys, dv), (hq, rows, dv)
+    shapes: Any = [(s, h, n) for h, s, n in sizes] if packed else [(b, *size) for size in sizes]
     arrays = dict(
         zip(
             ("query", "key", "value", "grad"), (normal(random, shape, dtype) for shape in shapes), strict=True
@@ -157,8 +157,8 @@ async def check_hidden(case):
             exact = *exact, *backward(query, key, np.float64)
             # A term of a gradient, of which little may be left when all are added up.
             terms = np.abs(np.where(np.isfinite(grad), grad, 0)).sum(-1).max(initial=0) * 4
-            seen = Clean(query, key).arrays
-            errors += with_cancelled(errors_of(backward, query, key), terms, *seen, theirs)
+            queries, keys = Clean(query, key).arrays
+            errors += with_cancelled(errors_of(backward, query, key), terms, queries, keys, theirs)
     names = ("out", "lse", *GRADIENTS[: 4 if case.get("sinks") else 3], "weights")
     kinds = (dtype, "float32", dtype, dtype, dtype, *["float32"] * 2)
     answer = {}
@@ -203,6 +203,62 @@ def errors_of(compute, query, key):
         ]
 
     return numpy_errors(both, query, key)
+
+
+def behind_mod(b, h, q, k):
+    """A mask_mod of a cache's positions."""
+    return (q + 2 * k + h) % 3 != 0
+
+
+async def check_hidden_decode(case):
+    """A decode over a cache with NaN and infinities at positions that some or all rows do not see."""
+    device, random = pa.default_device(), np.random.default_rng(case["seed"])
+    b, hq, hkv, rows, keys = case["batch"], case["heads"], case["kv_heads"], case["rows"], case["keys"]
+    query = normal(random, (b, hq, rows, case["head_dim"]), "float32")
+    shapes = (b, hkv, keys, case["head_dim"]), (b, hkv, keys, case["value_dim"])
+    new = [normal(random, shape, case["dtype"]) for shape in shapes]
+    for x in new:
+        poison(random, x, case["what"], case["share"])
+    ways: dict[str, dict[str, Any]] = {
+        "causal": {},
+        "window": {"window": (5, 0)},
+        "mask_mod": {"mask_mod": behind_mod},
+        "padding": {"left_padding": [keys - 2 * rows - 3 * n for n in range(b)]},
+        "softcap": {"softcap": 5.0},
+        "ragged": {},
+    }
+    keywords: dict[str, Any] = {}
+    for name in case["hide"]:
+        keywords |= ways[name]
+    ragged = "ragged" in case["hide"]
+    lengths = [max(0, keys - 7 * n) for n in range(b)]
+    ring = {"capacity": case["capacity"], "sink_tokens": case.get("sink_tokens", 0)}
+    if case.get("sinks"):
+        keywords["sinks"] = random.standard_normal(hq).astype(np.float32)
+    with poisoned(device):
+        cache = pa.KVCache(
+            b, hkv, ring["capacity"], case["head_dim"], value_head_dim=case["value_dim"],
+            dtype=case["dtype"], sink_tokens=ring["sink_tokens"], ragged=ragged,
+        )  # fmt: skip
+        tensors = [device.tensor(x) for x in new]
+        cache.append(*tensors, lengths=lengths if ragged else None)
+        splits = case["splits"]
+        out, lse = pa.decode_attention(query, cache, splits=splits, return_lse=True, **keywords)
+        got = [await x.numpy() for x in (out, lse)]
+        cache.destroy()
+
+    def reference(q, keys, precision):
+        options = {**keywords, **ring, **({"lengths": lengths} if ragged else {})}
+        return pa.reference.decode_attention(
+            q, keys, new[1], return_lse=True, compute_dtype=precision, **options
+        )
+
+    with np.errstate(all="ignore"):
+        exact, errors = reference(query, new[0], np.float64), errors_of(reference, query, new[0])
+    return {
+        name: compare(name, found, wanted, error)
+        for name, found, wanted, error in zip(("out", "lse"), got, exact, errors, strict=True)
+    }
 
 
 async def check_largest(case):
