@@ -160,8 +160,9 @@ def attention_weights(
     if value is None or grad_out is None:
         return weights
     v, grad = (_to_bhsd(x, swap, compute_dtype) for x in (value, grad_out))
-    product: Array = weights * (grad @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
-    return product
+    product = weights * (grad @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
+    # Nothing comes from a hidden key, not even NaN.
+    return np.where(np.isneginf(s), 0, product).astype(product.dtype)
 
 
 @_any_rank(operands=3, rows=0)
@@ -221,6 +222,7 @@ def attention_backward(
         row_lse = np.asarray(lse).astype(compute_dtype)
         p = np.exp(s - np.where(np.isneginf(row_lse), 0, row_lse)[..., None])
         delta = (d_out * _to_bhsd(out, swap, compute_dtype)).sum(axis=-1)
+        delta = np.where(np.isneginf(s).all(axis=-1), 0, delta).astype(delta.dtype)
     if grad_lse is not None:
         delta = delta - np.asarray(grad_lse).astype(compute_dtype)
     ds = p * (dp - delta[..., None])

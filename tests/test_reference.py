@@ -426,6 +426,45 @@ def test_what_lies_behind_the_keys_reaches_nothing(behind):
     assert (others[1][:, :, 6:] == 0).all()
 
 
+@pytest.mark.parametrize("hide", ["bool", "float", "mask_mod"])
+@pytest.mark.parametrize("what", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_row_depends_on_the_keys_that_it_sees(what, hide):
+    random = np.random.default_rng(4)
+    query, key, value = qkv(batch=1, kv_heads=4)
+    grad = normal(5, 1, 4, 5, 3)
+    seen = random.random((5, 9)) < 0.6
+    # Row 1 alone sees key 2, row 3 sees nothing, and nobody sees key 7.
+    seen[:, 2], seen[1, 2], seen[3], seen[:, 7] = False, True, False, False
+    for x in (key, value):
+        x[:, :, 7] = what
+    value[:, :, 2, 0] = what
+    query[:, :, 3] = grad[:, :, 3] = what
+    keywords = {
+        "bool": {"mask": seen},
+        "float": {"mask": np.where(seen, 0, -np.inf)},
+        "mask_mod": {"mask_mod": lambda b, h, q, k: seen[q, k]},
+    }[hide]
+    out, lse = attention(query, key, value, return_lse=True, **keywords)
+    found = pa.reference.attention_backward(grad, query, key, value, **keywords)
+    from_forward = pa.reference.attention_backward(grad, query, key, value, out=out, lse=lse, **keywords)
+    expected = [np.zeros(x.shape) for x in (out, query, key, value)]
+    for i in range(5):
+        row, own = np.s_[:, :, i : i + 1], np.s_[:, :, seen[i]]
+        if not seen[i].any():
+            continue
+        expected[0][row] = attention(query[row], key[own], value[own])
+        parts = pa.reference.attention_backward(grad[row], query[row], key[own], value[own])
+        expected[1][row] = parts[0]
+        for total, part in zip(expected[2:], parts[1:], strict=True):
+            total[own] += part
+    assert np.isfinite(expected[0]).all(axis=(0, 1, 3)).tolist() == [True, False, True, True, True]
+    for wanted, *ours in zip(expected, (out, *found), (out, *from_forward), strict=True):
+        for got in ours:
+            np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted))
+            np.testing.assert_allclose(got[np.isfinite(wanted)], wanted[np.isfinite(wanted)], **TIGHT)
+
+
 def test_keys_shared_by_the_batch_are_keys_repeated():
     query, key, value = qkv(batch=3)
     shared, repeated = (key[:1], value[:1]), [np.repeat(x[:1], 3, axis=0) for x in (key, value)]

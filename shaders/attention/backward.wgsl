@@ -6,11 +6,13 @@
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
 //## with p = exp(score - row_max) / row_sum, ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
 //## row_values has row_max, 1 / row_sum and delta of each query, which backward_delta.wgsl wrote.
+//## What a hidden number that is not finite makes of a sum is put right at the end, see lib/seen_gradient.wgsl.
 //## lib/tiles.wgsl has the products.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/blocks.wgsl" import each
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
+//# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# set by_query = side == "query"
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 {{ half_types(dtypes) }}
@@ -26,6 +28,7 @@
 //# endif
 //# include "lib/score.wgsl"
 //# include "lib/sequences.wgsl"
+//# include "lib/score_gradient.wgsl"
 
 {{ vec4_reader("query", D4) }}
 {{ vec4_reader("key", D4) }}
@@ -33,23 +36,53 @@
 {{ vec4_reader("grad", DV4) }}
 //# set wide4 = D4 if by_query else [D4, DV4] | max
 {{ tile_memory(wide4, 0) }}
+//# set scaled = " * params.grad_scale"
+//# if by_query
+{{ seen_gradient("d_query", "key", True, scaled) }}
+//# else
+{{ seen_gradient("d_key", "query", False, scaled) }}
+{{ seen_gradient("d_value", "grad", False, "") }}
+//# endif
 
 //## Writes the gradients of the workgroup's rows. Rows behind a sequence's last key get zeros: the tensors may hold
 //## anything there, and 0 · NaN is NaN.
 //# macro store(name, acc, d4, factor)
 //# set across = (d4 + TX - 1) // TX
 //# set stored = "{}" if by_query else "select(vec4<f32>(), {}, i32(n) < length)"
+  {
+  var lost = false;
 //# call(r) each("r", ROWS, unrolled)
   let n = first_row + {{ row_number.format(r) }};
   if (n < row_count) {
     let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
 //#   call(o) each("o", across, unrolled)
     if ({{ o }} * TX + tx < {{ d4 }}u) {
-      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), {{ stored.format(acc ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }});
+      let four = {{ stored.format(acc ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }};
+      lost = lost | !all(are_finite(four));
+      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), four);
     }
 //#   endcall
   }
 //# endcall
+  // A loop over the registers would move them to memory for all that is above, so each is asked in turn for its number.
+  for (var e = 0u; lost && e < {{ ROWS * across }}u; e++) {
+    var four = vec4<f32>();
+//# call(r) each("r", ROWS, unrolled)
+//#   call(o) each("o", across, unrolled)
+    if (e == {{ r }} * {{ across }}u + {{ o }}) {
+      four = {{ acc }}[{{ r }} * {{ across }}u + {{ o }}]{{ factor }};
+    }
+//#   endcall
+//# endcall
+    let n = first_row + {{ row_number.format("(e / " ~ across ~ "u)") }};
+    let column = e % {{ across }}u * TX + tx;
+    if (n < row_count && column < {{ d4 }}u && !all(are_finite(four)){{ "" if by_query else " && i32(n) < length" }}) {
+      four = seen_{{ name }}(at, head, n, begin, max(begin, end), 4u * column, four);
+      let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
+      {{ name }}_put4(to + 4u * column, four);
+    }
+  }
+  }
 //# endmacro
 //##
 //## Two dimensions: 6% faster on an H200 than taking a thread's column and row from its index.
@@ -163,7 +196,7 @@ fn main(
       ds *= 1.0 - capped * capped;
 //#     endif
       s[cell][{{ n }} % 4u] = p;
-      dp[cell][{{ n }} % 4u] = {{ "select(0.0, ds, counts)" if masks or has_score_mod else "ds" }};
+      dp[cell][{{ n }} % 4u] = select(0.0, ds, counts);
     }
 //#   endcall
 //# endcall
@@ -175,10 +208,10 @@ fn main(
 {{ accumulate("acc", "dp", column, D4) }}
   }
 //# if by_query
-{{ store("d_query", "acc", D4, " * params.grad_scale") }}
+{{ store("d_query", "acc", D4, scaled) }}
 //# else
   }
-{{ store("d_key", "acc", D4, " * params.grad_scale") }}
+{{ store("d_key", "acc", D4, scaled) }}
 {{ store("d_value", "acc2", DV4, "") }}
 //# endif
 }

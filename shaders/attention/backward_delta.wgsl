@@ -21,9 +21,14 @@ fn main(
   let grad_row = params.grad_first + dot(params.grad_strides.xyz, index);
   let out_row = params.out_first + dot(params.out_strides.xyz, index);
   var sum = 0.0;
+  var bits = vec4<u32>();
   for (var d = 0u; d < 4u * DV4; d += 4u) {
-    sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out_at4(out_row, params.out_strides.w, d));
+    let out4 = out_at4(out_row, params.out_strides.w, d);
+    bits |= bitcast<vec4<u32>>(out4) << vec4<u32>(1u);
+    sum += dot(grad_at4(grad_row, params.grad_strides.w, d), out4);
   }
+  // A row that sees nothing is zero whatever the scores are, and 0 · NaN is NaN.
+  sum = select(0.0, sum, any(bits != vec4<u32>()));
   let parts = row_parts(params.lse_first + dot(params.lse_strides.xyz, index));
 //# if has_grad_lse
   // The LSE of a row that sees nothing is minus infinity whatever the scores are.

@@ -28,19 +28,22 @@ fn main(
   }
   var row_max = LOWEST;
   var row_sum = 0.0;
-  var acc = vec4<f32>();
+  for (var split = 0u; split < params.splits; split++) {
+    let partial_end = partials[((tile * params.splits + split) * BQ + row_of_tile) * (DV4 + 1u) + DV4];
+    let new_max = max(row_max, partial_end.x);
+    row_sum = fma(partial_end.y, exp2(partial_end.x - new_max), row_sum * exp2(row_max - new_max));
+    row_max = new_max;
+  }
+  let end_of_row = row_end(h, row_max, row_sum);
+  // The weights' sum is 1 at most, so that no sum is larger than the largest value.
+  var four = vec4<f32>();
   for (var split = 0u; split < params.splits; split++) {
     let first = ((tile * params.splits + split) * BQ + row_of_tile) * (DV4 + 1u);
     let partial_end = partials[first + DV4];
-    let new_max = max(row_max, partial_end.x);
-    let rescale = exp2(row_max - new_max);
-    let weight = exp2(partial_end.x - new_max);
-    row_max = new_max;
-    row_sum = fma(partial_end.y, weight, row_sum * rescale);
-    acc = fma(vec4<f32>(weight), partials[first + column], acc * rescale);
+    let weight = partial_end.y * exp2(partial_end.x - row_max) * end_of_row.x;
+    four = fma(vec4<f32>(weight), partials[first + column], four);
   }
-  let end_of_row = row_end(h, row_max, row_sum);
-  out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, row)) + 4u * column, acc * end_of_row.x);
+  out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, row)) + 4u * column, four);
 //# if return_lse
   if (column == 0u) {
     store_lse((b * params.heads + h) * params.queries + row, end_of_row);

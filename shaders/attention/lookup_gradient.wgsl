@@ -52,7 +52,7 @@ fn main(
       let end_key = u32(max(0, min(at.keys, position + params.window_right + 1)));
       for (var tile = first_key; tile < end_key; tile += WORKGROUP) {
         let j = tile + thread_index;
-        var found = ScoreGradient(0.0, 0.0);
+        var found = ScoreGradient();
         if (j < end_key) {
           found = score_gradient(at, h, i, j);
         }

@@ -40,6 +40,7 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
+//# include "lib/seen_output.wgsl"
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
@@ -84,6 +85,14 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 {{ row_reader("query", query_layout, D) }}
 {{ row_reader("key", key_layout, D) }}
 {{ row_reader("value", value_layout, DV) }}
+//# for name in ("query", "key", "value")
+/// Elements d … d+3 of a row.
+fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
+  let eight = {{ name }}_halves(first, stride, d >> 3u);
+  let four = select(eight.xy, eight.zw, (d & 4u) != 0u);
+  return vec4<f32>(unpack2x16float(four.x), unpack2x16float(four.y));
+}
+//# endfor
 //##
 //## Asks memory for the lines from `first` on; those past the last are read from the last.
 //# macro load_lines(name, blocks, loads, first)
@@ -310,7 +319,11 @@ fn main(
   workgroupBarrier();
 //# call(at, n) through_memory(False)
       if (i <= last_row && {{ n }} < DV4) {
-        out_put4(out_row + 4u * {{ n }}, scores[number][{{ at }}] * factor);
+        var four = scores[number][{{ at }}] * factor;
+        if (is_finite(factor) && !all(are_finite(four))) {
+          four = seen_output(at, h, i, begin, end, reference, factor, 4u * {{ n }}, four);
+        }
+        out_put4(out_row + 4u * {{ n }}, four);
       }
 //# endcall
 //# if return_lse

@@ -11,6 +11,7 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
+//# include "lib/seen_output.wgsl"
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -93,13 +94,22 @@ fn main(
     let p = prob_mod({{ exp_of("s - row_max") }} * end_of_row.x, i32(b), i32(h), i32(i), j);
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
-      acc[d] += p * value_at4(value_row, params.value_strides.w, 4u * d);
+      // A hidden key adds nothing, not even NaN.
+      acc[d] += select(p * value_at4(value_row, params.value_strides.w, 4u * d), vec4<f32>(), p == 0.0 && is_hidden(s));
     }
   }
 //# endif
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
   for (var d = 0u; d < DV4; d++) {
-    out_put4(out_row + 4u * d, acc[d]{{ "" if has_prob_mod else " * end_of_row.x" }});
+//# if has_prob_mod
+    out_put4(out_row + 4u * d, acc[d]);
+//# else
+    var four = acc[d] * end_of_row.x;
+    if (is_finite(end_of_row.x) && !all(are_finite(four))) {
+      four = seen_output(at, h, i, u32(begin), u32(max(begin, end)), row_max, end_of_row.x, 4u * d, four);
+    }
+    out_put4(out_row + 4u * d, four);
+//# endif
   }
 //# if return_lse
   store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + at.query_begin + i, end_of_row);

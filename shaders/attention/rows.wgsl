@@ -15,6 +15,7 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
+//# include "lib/seen_output.wgsl"
 //##
 //# set every_score = softcap or masks or has_score_mod or mask_kind != "none"
 // Neighbours in a vector register go through the keys in step, so that they load the same addresses.
@@ -143,7 +144,11 @@ fn main(
     let i = at.query_begin + first_row + r;
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
     for (var d = 0u; d < DV4; d++) {
-      out_put4(out_row + 4u * d, acc[r * DV4 + d] * end_of_row.x);
+      var four = acc[r * DV4 + d] * end_of_row.x;
+      if (is_finite(end_of_row.x) && !all(are_finite(four))) {
+        four = seen_output(at, h, first_row + r, u32(begin), u32(max(begin, end)), row_max[r], end_of_row.x, 4u * d, four);
+      }
+      out_put4(out_row + 4u * d, four);
     }
 //# if return_lse
     store_lse({{ "h" if varlen else "(b * params.heads + h)" }} * params.queries + i, end_of_row);

@@ -19,6 +19,7 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
+//# include "lib/seen_output.wgsl"
 {{ vec4_reader("query", D4) }}
 {{ vec4_reader("key", D4) }}
 {{ vec4_reader("value", DV4) }}
@@ -192,14 +193,19 @@ fn main(
   workgroupBarrier();
 //# endif
 {{ across_row("row_sum", "sum") }}
+  // Whether a row that has a softmax has an output that is not finite.
+  var lost = false;
 //# call(r) each("r", ROWS, unrolled)
   let i = first_row + {{ row_number.format(r) }};
 //#   if has_splits
   if (is_split) {
     let row = ((split_tile * params.splits + split) * BQ + {{ row_number.format(r) }}) * (DV4 + 1u);
+    let factor = select(1.0 / row_sum[{{ r }}], 0.0, row_sum[{{ r }}] == 0.0);
 //#     call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      partials[row + {{ o }} * TX + tx] = acc[{{ r }} * COLUMNS + {{ o }}];
+      let four = acc[{{ r }} * COLUMNS + {{ o }}] * factor;
+      lost = lost | (is_finite(row_sum[{{ r }}]) & !all(are_finite(four)));
+      partials[row + {{ o }} * TX + tx] = four;
     }
 //#     endcall
     if (tx == 0u) {
@@ -212,7 +218,9 @@ fn main(
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      out_put4(out_row + 4u * ({{ o }} * TX + tx), acc[{{ r }} * COLUMNS + {{ o }}] * end_of_row.x);
+      let four = acc[{{ r }} * COLUMNS + {{ o }}] * end_of_row.x;
+      lost = lost | (is_finite(end_of_row.x) & !all(are_finite(four)));
+      out_put4(out_row + 4u * ({{ o }} * TX + tx), four);
     }
 //#   endcall
 //#   if return_lse
@@ -222,4 +230,45 @@ fn main(
 //#   endif
   }
 //# endcall
+  if (!lost) {
+    return;
+  }
+  // A loop over the registers would move them to memory for all that is above, so each is asked in turn for its number.
+  for (var n = 0u; n < ROWS * COLUMNS; n++) {
+    var four = vec4<f32>();
+    var maximum = 0.0;
+    var sum = 0.0;
+//# call(r) each("r", ROWS, unrolled)
+//#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
+    if (n == {{ r }} * COLUMNS + {{ o }}) {
+      four = acc[{{ r }} * COLUMNS + {{ o }}];
+      maximum = row_max[{{ r }}];
+      sum = row_sum[{{ r }}];
+    }
+//#   endcall
+//# endcall
+    let row_of_tile = {{ row_number.format("(n / COLUMNS)") }};
+    let i = first_row + row_of_tile;
+    let column = n % COLUMNS * TX + tx;
+    if (i > last_row || column >= DV4) {
+      continue;
+    }
+//# if has_splits
+    let factor = select(row_end(h, maximum, sum).x, select(1.0 / sum, 0.0, sum == 0.0), is_split);
+//# else
+    let factor = row_end(h, maximum, sum).x;
+//# endif
+    four *= factor;
+    if (!is_finite(sum) || !is_finite(factor) || all(are_finite(four))) {
+      continue;
+    }
+    four = seen_output(at, h, i, begin, end, maximum, factor, 4u * column, four);
+//# if has_splits
+    if (is_split) {
+      partials[((split_tile * params.splits + split) * BQ + row_of_tile) * (DV4 + 1u) + column] = four;
+      continue;
+    }
+//# endif
+    out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i)) + 4u * column, four);
+  }
 }

@@ -94,7 +94,8 @@ fn main(
       for (var d = 0u; d < 4u * DV4; d += 4u) {
         slope += dot(grad_at4(grad_row, params.grad_strides.w, d), value_at4(value_row, params.value_strides.w, d));
       }
-      p *= slope;
+      // Nothing comes from a hidden key, not even NaN.
+      p = select(0.0, p * slope, !is_hidden(s));
 //#   endif
 //#   if pool == "max" and gradients
       pooled = select(pooled, p, is_nan(p) || (abs(p) > abs(pooled) && !is_nan(pooled)));

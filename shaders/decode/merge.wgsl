@@ -47,13 +47,13 @@ fn main(
   let row_max = max(first.x, second.x);
   let first_weight = first.y * {{ exp_of("first.x - row_max") }};
   let second_weight = second.y * {{ exp_of("second.x - row_max") }};
+  let end_of_row = row_end(h, row_max, first_weight + second_weight);
 //# for name in ("first", "second")
   var {{ name }}_four = {{ name }}_out_at4(params.{{ name }}_out_first + dot(params.{{ name }}_out_strides.xyz, at), params.{{ name }}_out_strides.w, column);
   // Of a result that saw nothing nothing is taken, not even NaN.
-  {{ name }}_four = select({{ name }}_weight * {{ name }}_four, vec4<f32>(), {{ name }}.y == 0.0);
+  {{ name }}_four = select({{ name }}_weight * end_of_row.x * {{ name }}_four, vec4<f32>(), {{ name }}.y == 0.0);
 //# endfor
-  let end_of_row = row_end(h, row_max, first_weight + second_weight);
-  out_put4(4u * row * DV4 + column, end_of_row.x * (first_four + second_four));
+  out_put4(4u * row * DV4 + column, first_four + second_four);
 //# if return_lse
   if (column == 0u) {
     store_lse(row, end_of_row);

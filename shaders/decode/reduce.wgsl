@@ -73,6 +73,15 @@ fn main(
   }
   let end_of_row = row_end(row / params.queries % params.heads, row_max, row_sum);
   acc *= end_of_row.x;
+  if (is_finite(end_of_row.x) && !all(are_finite(acc))) {
+    // The sum may have overflowed before it was divided.
+    acc = vec4<f32>();
+    for (var s = 0u; s < params.splits; s++) {
+      let partial_row = partial_rows[first + s];
+      let weight = partial_row.y * {{ exp_of("partial_row.x - row_max") }} * end_of_row.x;
+      acc = fma(vec4<f32>(weight), partial_out[(first + s) * DV4 + min(column, DV4 - 1u)], acc);
+    }
+  }
 //# if rotates
   acc = rotate_back(acc, 4u * column + vec4<u32>(0u, 1u, 2u, 3u));
 //# endif

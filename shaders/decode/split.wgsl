@@ -389,9 +389,13 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
       team_factor[thread_index * TEAMS + t] = weight;
     }
     let end_of_row = row_end(own_head, max_of_teams, sum_of_teams);
+    let factor = end_of_row.x{{ " * scales[2u * (b * params.kv_heads + kv_head) + 1u]" if value_dtype == "int8" }};
     for (var t = 0u; t < TEAMS; t++) {
-      team_factor[thread_index * TEAMS + t] *= end_of_row.x{{ " * scales[2u * (b * params.kv_heads + kv_head) + 1u]" if value_dtype == "int8" }};
+      team_factor[thread_index * TEAMS + t] *= factor;
     }
+    // From here on these are of the row, for seen_output.
+    team_max[thread_index * TEAMS] = max_of_teams;
+    team_sum[thread_index * TEAMS] = factor;
     let row_of_split = ((b * params.heads + own_head) * params.queries + own_query) * params.splits + split;
 //# if return_lse
     store_lse(row_of_split, end_of_row);
@@ -419,12 +423,75 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
     let n = number % {{ acc_vec4s }}u;
     let vec4_of_row = {{ value_vec4s }}u * (e % VALUE_LANES + VALUE_LANES * (n / {{ value_vec4s }}u)) + n % {{ value_vec4s }}u;
     if (row < rows && vec4_of_row < DV4) {
+      if (!all(are_finite(sum))) {
+        sum = seen_output(b, kv_head, number / {{ acc_vec4s }}u, row, begin, end, vec4_of_row, sum);
+      }
       let head = kv_head * params.group + row / params.queries;
       let at = ((b * params.heads + head) * params.queries + row % params.queries) * params.splits + split;
       out_put4(4u * (at * DV4 + vec4_of_row), sum);
     }
   }
 //# endmacro
+//# set element = "b" if has_totals else ""
+
+/// A vec4 of the output of row `row`, the r-th of the workgroup, over the split's keys that it sees, where what the
+/// kernel found is not finite: as in lib/seen_output.wgsl.
+fn seen_output(b: u32, kv_head: u32, r: u32, row: u32, begin: u32, end: u32, vec4_of_row: u32, found: vec4<f32>) -> vec4<f32> {
+  let factor = team_sum[r * TEAMS];
+  if (!is_finite(factor)) {
+    return found;
+  }
+  let first_cache_row = (b * params.kv_heads + kv_head) * params.capacity;
+  let start = cache_start({{ element }});
+  let length = i32(cache_length({{ element }}));
+  let position = i32(row % params.queries) + query_shift(length);
+  let value_segment = vec4_of_row / {{ value_vec4s }}u;
+  var lost = vec4<f32>();
+  var sum = vec4<f32>();
+  const TOGETHER = STEP * TEAMS;
+  let blocks = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
+  for (var n = 0u; n < blocks * TOGETHER; n++) {
+    let key = begin + n / TOGETHER * params.split_stride + n % TOGETHER;
+    if (key >= end) {
+      continue;
+    }
+    let cache_row = {{ cache_row_of("key") }};
+    var product = 0.0;
+    for (var segment = 0u; segment < {{ key_segments }}u; segment++) {
+      let loaded = key_load(cache_row * KEY_PITCH, KEY_SEGMENT * segment);
+      let query = r * {{ query_vec4s }}u + segment / LANES * {{ key_vec4s }}u * LANES + segment % LANES;
+//# for w in range(key_vec4s)
+      product += dot(queries[query + {{ w }}u * LANES], key_vec4_{{ w }}(loaded, KEY_SEGMENT * segment));
+//# endfor
+    }
+//# if key_scaled
+    product *= key_scale(cache_row * KEY_PITCH);
+//# endif
+    let entry = visible_entry(key);
+//# if asks_each_key
+    let s = score(product, b, kv_head * params.group + row / params.queries, row % params.queries, entry, position, length);
+    let seen = !is_hidden(s){{ " && is_behind_padding(entry, padding_of(b))" if has_left_padding }};
+//# else
+    let s = shaped(product);
+    let seen = !is_hidden(s) && in_window(position, i32(entry), length){{ " && is_behind_padding(entry, padding_of(b))" if has_left_padding }};
+//# endif
+    if (!seen) {
+      continue;
+    }
+    let value_load_of_key = value_load(cache_row * VALUE_PITCH, VALUE_SEGMENT * value_segment);
+    var value = value_vec4_0(value_load_of_key, VALUE_SEGMENT * value_segment);
+//# if value_vec4s == 2
+    value = select(value, value_vec4_1(value_load_of_key, VALUE_SEGMENT * value_segment), vec4_of_row % 2u == 1u);
+//# endif
+//# if value_scaled
+    value *= value_scale(cache_row * VALUE_PITCH);
+//# endif
+    lost += select(value, vec4<f32>(), are_finite(value));
+    let weight = {{ exp_of("s - team_max[r * TEAMS]") }} * factor;
+    sum = clamp(fma(vec4<f32>(weight), select(vec4<f32>(), value, are_finite(value)), sum), vec4<f32>(LOWEST), vec4<f32>(-LOWEST));
+  }
+  return select(select(lost, sum, are_finite(lost)), found, are_finite(found));
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -455,7 +522,6 @@ fn main(
   // The first invocation of those that hold the weights of this invocation's values.
   let weights_from = {{ "subgroup_lane" if subgroups else "thread_index" }} - thread_index % TEAM + value_group * LANES;
   let rows = params.group * params.queries;
-//# set element = "b" if has_totals else ""
   let keys = cache_length({{ element }});
   let start = cache_start({{ element }});
   let length = i32(keys);

@@ -20,6 +20,16 @@ fn is_finite(x: f32) -> bool {
   return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
 }
 
+/// Which of four numbers are NaN.
+fn are_nan(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+
+/// Which of four numbers are neither infinite nor NaN.
+fn are_finite(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7f800000u)) != vec4<u32>(0x7f800000u);
+}
+
 fn not_a_number() -> f32 {
   // WGSL refuses to compute NaN ahead, so it comes from a variable.
   var bits = 0x7fc00000u;

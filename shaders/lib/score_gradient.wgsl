@@ -2,7 +2,11 @@
 //## (see attention/backward.wgsl). The kernel needs readers of the four operands, lib/score.wgsl and lib/sequences.wgsl.
 //# from "lib/exp.wgsl" import exp_of with context
 struct ScoreGradient {
-  // Of the score as the softmax sees it: with mask and score_mod. Zero where the score is hidden.
+  // Whether the query sees the key; all else is 0 where it does not.
+  seen: bool,
+  // The probability.
+  weight: f32,
+  // Of the score as the softmax sees it: with mask and score_mod.
   gradient: f32,
   // The score that score_mod gets.
   score: f32,
@@ -11,7 +15,7 @@ struct ScoreGradient {
 fn score_gradient(at: Sequence, h: u32, i: u32, j: u32) -> ScoreGradient {
   let position = i32(i) + at.shift;
   if (!in_window(position, i32(j), at.keys)) {
-    return ScoreGradient(0.0, 0.0);
+    return ScoreGradient();
   }
   let query_row = params.query_first + dot(params.query_strides.xyz, vec3<u32>(at.b, h, at.query_begin + i));
   let grad_row = params.grad_first + dot(params.grad_strides.xyz, vec3<u32>(at.b, h, at.query_begin + i));
@@ -25,7 +29,7 @@ fn score_gradient(at: Sequence, h: u32, i: u32, j: u32) -> ScoreGradient {
   product *= params.query_scale;
   let masked = score(product, at.b, h, i, j, position, at.keys);
   if (is_hidden(masked)) {
-    return ScoreGradient(0.0, 0.0);
+    return ScoreGradient();
   }
   var dp = 0.0;
   for (var d = 0u; d < 4u * DV4; d += 4u) {
@@ -33,5 +37,5 @@ fn score_gradient(at: Sequence, h: u32, i: u32, j: u32) -> ScoreGradient {
   }
   let row = row_values[{{ "h" if varlen else "(at.b * params.heads + h)" }} * params.queries + at.query_begin + i];
   let p = {{ exp_of("min(masked - row.x, 0.0)") }} * row.y;
-  return ScoreGradient(p * (dp - row.z), shaped(product));
+  return ScoreGradient(true, p, p * (dp - row.z), shaped(product));
 }

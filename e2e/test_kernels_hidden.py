@@ -1,0 +1,215 @@
+"""What a row may not see never matters to it: NaN and infinity behind every way of hiding keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from e2e.kernel_cases import FLOATS
+from e2e.page.attention import has_variant
+from e2e.page.hidden import check_hidden, check_hidden_decode, check_largest, check_largest_gradients
+from e2e.test_kernels_attention import TILES
+
+Case = dict[str, Any]
+VARIANTS = ("naive", "rows", "tiled", "subgroup")
+#: What hides keys, and what changes scores besides.
+HIDING = (
+    ["bool"],
+    ["float"],
+    ["mask_mod"],
+    ["score_mod"],
+    ["causal"],
+    ["window"],
+    ["lengths"],
+    ["bool", "causal", "lengths"],
+    ["float", "softcap", "window"],
+    ["mask_mod", "bias", "softcap"],
+)
+WHERE = (["value"], ["key"], ["key", "value"], ["query", "grad"], ["query", "key", "value", "grad"])
+WHAT = (["nan"], ["inf"], ["nan", "inf", "-inf"])
+
+
+@pytest.fixture(scope="module")
+def check(lab, error_ratios):
+    """Run cases in the page; every ratio must be at most 1."""
+
+    def run(*cases: Case, function: Callable[..., Any] = check_hidden) -> None:
+        for case, answer in zip(cases, lab.check(function, cases), strict=True):
+            for name, ratio in answer.items():
+                way = "backward" if name.startswith("d_") else case.get("variant", "decode")
+                error_ratios.note(["hidden"], way, ratio)
+
+    return run
+
+
+def hidden(**changes: Any) -> Case:
+    """A case; the fields are those of `check_hidden`."""
+    case = {
+        "seed": 1,
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "rows": 21,
+        "keys": 37,
+        "head_dim": 8,
+        "value_dim": 12,
+        "dtype": "float32",
+        "variant": "naive",
+        "hide": ["bool"],
+        "where": ["key", "value"],
+        "what": ["nan"],
+        "share": 0.1,
+    }
+    return case | changes
+
+
+@st.composite
+def cases_of_anything(draw: st.DrawFn) -> Case:
+    heads, kv_heads = draw(st.sampled_from(((1, 1), (4, 2), (6, 1))))
+    return hidden(
+        seed=draw(st.integers(0, 1 << 20)),
+        heads=heads,
+        kv_heads=kv_heads,
+        rows=draw(st.sampled_from((1, 5, 21, 40))),
+        keys=draw(st.sampled_from((1, 7, 37, 70))),
+        head_dim=draw(st.sampled_from((3, 8, 40))),
+        value_dim=draw(st.sampled_from((4, 33))),
+        dtype=draw(st.sampled_from(FLOATS)),
+        variant=draw(st.sampled_from(VARIANTS)),
+        view=draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
+        hide=draw(st.sampled_from(HIDING)),
+        where=draw(st.sampled_from(WHERE)),
+        what=draw(st.sampled_from(WHAT)),
+        share=draw(st.sampled_from((0.02, 0.1, 0.5, 1.0))),
+        sinks=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=25)
+@given(case=cases_of_anything())
+def test_anything(check, case):
+    check(case)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_way_of_hiding(check, variant):
+    check(
+        *(
+            hidden(variant=variant, hide=hide, seed=n, where=WHERE[n % 3], what=WHAT[n % 2], sinks=n % 4 == 1)
+            for n, hide in enumerate(HIDING)
+        )
+    )
+
+
+@pytest.mark.parametrize("hide", HIDING, ids="+".join)
+def test_gradients(check, hide):
+    check(*(hidden(hide=hide, where=where, seed=n, what=WHAT[n % 3]) for n, where in enumerate(WHERE)))
+
+
+@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+def test_split_tiles_and_unrolled(check, variant):
+    tile = dataclasses.asdict(TILES["two buffers"])
+    common = {"variant": variant, "tile": tile, "rows": 40, "keys": 150, "forward_only": True}
+    check(
+        hidden(**common),
+        hidden(**common, hide=["causal"], unrolled=True),
+        hidden(**common, hide=["lengths"], tail_split=(5, 2), where=["value"], what=["nan"]),
+        hidden(**common, hide=["lengths"], tail_split=(9, 1), where=["value"], what=["inf"], share=0.02),
+        hidden(
+            **common,
+            hide=["lengths", "softcap"],
+            tail_split=(5, 2),
+            where=["query", "key", "value"],
+            share=0.01,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "hide", [["causal"], ["window"], ["mask_mod"], ["score_mod"], ["bias", "causal"]], ids="+".join
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_packed_sequences(check, variant, hide):
+    lengths = {"row_lengths": [3, 0, 35, 4], "key_lengths": [7, 4, 33, 9]}
+    check(
+        hidden(variant=variant, hide=hide, **lengths),
+        hidden(
+            variant=variant,
+            hide=hide,
+            **lengths,
+            where=["query", "value", "grad"],
+            what=["nan", "inf"],
+            seed=2,
+        ),
+    )
+
+
+def test_matrix(check, lab):
+    if not lab.call(has_variant, "matrix", "float16"):
+        pytest.skip("this adapter has no subgroup matrices")
+    common = {"variant": "matrix", "dtype": "float16", "forward_only": True, "head_dim": 32, "value_dim": 40}
+    check(
+        *(hidden(**common, hide=hide, where=WHERE[n % 3], what=WHAT[n % 3]) for n, hide in enumerate(HIDING))
+    )
+
+
+def decoded(**changes: Any) -> Case:
+    """A case of `check_hidden_decode`."""
+    case = {
+        "seed": 1,
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "rows": 3,
+        "keys": 67,
+        "capacity": 67,
+        "head_dim": 32,
+        "value_dim": 20,
+        "dtype": "float32",
+        "splits": 1,
+        "hide": ["causal"],
+        "what": ["nan"],
+        "share": 0.2,
+    }
+    return case | changes
+
+
+DECODE_HIDING = (
+    ["causal"],
+    ["window"],
+    ["mask_mod"],
+    ["padding"],
+    ["ragged"],
+    ["ragged", "window"],
+    ["padding", "mask_mod", "softcap"],
+)
+
+
+@pytest.mark.parametrize("hide", DECODE_HIDING, ids="+".join)
+def test_decode(check, hide):
+    cases = [
+        decoded(hide=hide, splits=splits, seed=n, what=WHAT[n % 3], share=share, sinks=n % 2 == 1)
+        for n, (splits, share) in enumerate(((1, 0.2), (3, 0.02), (7, 0.2), (7, 1.0)))
+    ]
+    cases += [decoded(hide=hide, dtype=dtype, splits=3, share=0.1, seed=7) for dtype in FLOATS[1:]]
+    cases.append(decoded(hide=hide, head_dim=24, value_dim=130, splits=2, seed=9))
+    if "padding" not in hide:
+        cases += [decoded(hide=hide, capacity=40, sink_tokens=n, splits=3, seed=8) for n in (0, 4)]
+    check(*cases, function=check_hidden_decode)
+
+
+def test_nothing_overflows_on_its_way(check):
+    tile = dataclasses.asdict(TILES["two buffers"])
+    common = {"seed": 3, "rows": 40, "keys": 300}
+    check(
+        *({**common, "variant": variant} for variant in (*VARIANTS, "merge")),
+        *({**common, "variant": variant, "tile": tile, "tail_split": (9, 2)} for variant in VARIANTS[2:]),
+        *({**common, "variant": "decode", "rows": 1, "splits": splits} for splits in (1, 3, 7)),
+        function=check_largest,
+    )
+    check({"seed": 5}, function=check_largest_gradients)
