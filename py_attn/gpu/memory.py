@@ -96,7 +96,7 @@ class Memory:
     def confirm(self, buffers: frozenset[int], errors: Sequence[BridgeError]) -> None:
         """Learn the errors that came until after these buffers were made, and maybe some that are newer.
 
-        If a buffer could not be made, none of those unconfirmed is used again, and those that are kept make room.
+        If a buffer could not be made, none of those unconfirmed is used again, and kept ones make room.
         """
         if any(error.kind != "shader" for error in errors):
             self._suspect |= self._unconfirmed | buffers
