@@ -166,7 +166,7 @@ def test_the_lack_is_named_before_what_follows_from_it(small):
         device = await gpu_device.request_device(small)
         small.errors = [
             BridgeError("validation", "copy", "invalid"),
-            BridgeError("out-of-memory", "x", "no room"),
+            BridgeError("out-of-memory", "x", "no room\n"),
         ]
         with pytest.raises(GPUOutOfMemoryError, match=r"x: no room \(1 more errors\)"):
             await device.synchronize()

@@ -68,4 +68,4 @@ def _failing(device, number):
     try:
         yield made
     finally:
-        del bridge.create_buffer
+        bridge.create_buffer = create
