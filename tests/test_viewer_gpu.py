@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from py_attn.errors import DeviceLostError
+from py_attn.errors import DeviceLostError, GPUOutOfMemoryError
+from py_attn.gpu.bridge import BridgeError
 from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
 from py_attn.viewer.sources.source import Layer, Source
@@ -107,3 +108,19 @@ def test_nothing_is_shown_again_where_it_was_on_the_device_that_is_lost(viewer, 
     assert call(viewer, "open_again")["title"] == "a"
     viewer.use(asyncio.run(request_device(RecordingBridge())))
     assert call(viewer, "open_again") is None
+
+
+def test_what_there_was_no_room_for_is_uploaded_again(viewer, bridge):
+    create = bridge.create_buffer
+
+    def lacks_room(size, label):
+        bridge.errors.append(BridgeError("out-of-memory", label, "no room"))
+        return create(size, label)
+
+    bridge.create_buffer = lacks_room
+    with pytest.raises(GPUOutOfMemoryError, match="no room"):
+        call(viewer, "window", layer=0, head=1, rows=[0, 10], columns=[5, 15], size=[100, 100])
+    bridge.create_buffer = create
+    written = len(bridge.launches)
+    call(viewer, "window", layer=0, head=1, rows=[0, 10], columns=[5, 15], size=[100, 100])
+    assert "attention" in labels(bridge)[written:]
