@@ -1,4 +1,4 @@
-"""No room for a buffer in a real device, in every family of kernels: an error that names it, then all goes on."""
+"""No room for a buffer in a real device, in every family of kernels: an error names it, then all goes on."""
 
 import re
 

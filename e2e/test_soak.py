@@ -1,25 +1,29 @@
-"""A device that has worked for long is as it was: no bytes, no buffers, no kernels more, and not slower."""
+"""A device that has worked for long is as it was: no bytes, no buffers, no kernels and no objects more."""
 
 import os
 
+import pytest
 
-#: Without a browser a call takes a millisecond.
-CALLS = 10_000 if os.environ.get("LAB") == "native" else 500
+NATIVE = os.environ.get("LAB") == "native"
+#: Without a browser a call takes milliseconds, and the whole number takes minutes (`npm run test:native`).
+CALLS = 10_000 if NATIVE else 300
 
 
+# The whole number takes minutes on a software adapter.
+@pytest.mark.timeout(3600)
 def test_thousands_of_calls_leave_nothing_behind(lab):
     found = lab.run(f"from e2e.page.soak import soak\nawait soak({CALLS})", timeout=3600)
     before, halfway, after = found["before"], found["halfway"], found["after"]
+    # Times are told and not judged: other work of the machine is in them.
     print(found)
-    # The page may make tensors of its own meanwhile, before the first half is over.
+    # In a page, the page itself may make tensors meanwhile, before the first half is over.
     assert after["bytes"] == halfway["bytes"]
     assert after["kept"] == 0
     assert after["buffers"] == halfway["buffers"]
-    if CALLS == 10_000:
+    # Kernels are compiled for dtypes and forms, of which the first half has met all.
+    assert after["pipelines"] == halfway["pipelines"]
+    if NATIVE:
         assert after["bytes"] == before["bytes"]
         assert after["buffers"] == before["buffers"]
-    # Kernels are compiled for dtypes and forms, of which the first half has met all; objects are caches of theirs.
-    assert after["pipelines"] == halfway["pipelines"]
-    assert after["objects"] < 1.1 * halfway["objects"]
-    first, last = found["seconds"]
-    assert last < 4 * first + 0.01
+        # Plans of earlier shapes are kept, up to a number that the first half has reached.
+        assert after["objects"] < 1.05 * halfway["objects"]

@@ -6,6 +6,7 @@ import gc
 import numpy as np
 import pytest
 
+import py_attn as pa
 from e2e.page.families import FAMILIES
 from py_attn.errors import GPUOutOfMemoryError
 from py_attn.gpu import device as gpu_device
@@ -166,9 +167,27 @@ def test_the_lack_is_named_before_what_follows_from_it(small):
         device = await gpu_device.request_device(small)
         small.errors = [
             BridgeError("validation", "copy", "invalid"),
-            BridgeError("out-of-memory", "x", "no room"),
+            BridgeError("out-of-memory", "x", "no room\n"),
         ]
         with pytest.raises(GPUOutOfMemoryError, match=r"x: no room \(1 more errors\)"):
             await device.synchronize()
+
+    asyncio.run(lack())
+
+
+def test_a_lack_is_told_to_all_who_wait(small):
+    """WebGPU tells it to one of them, and what the others get may have been computed without the buffer."""
+
+    async def lack():
+        device = await gpu_device.request_device(small)
+        x = device.tensor(np.ones((1, 2, 9, 8), np.float32))
+        other = device.tensor(np.ones(5, np.float32))
+        await device.synchronize()
+        small.countdown = small.created + 1
+        out = pa.attention(x, x, x)
+        answers = await asyncio.gather(out.numpy(), other.numpy(), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [GPUOutOfMemoryError] * 2
+        # It is over then.
+        await pa.attention(x, x, x).numpy()
 
     asyncio.run(lack())

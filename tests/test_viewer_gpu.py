@@ -1,11 +1,15 @@
 """The viewer on the recording bridge: what it would run on a GPU."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
-from py_attn.errors import DeviceLostError
+from py_attn.errors import DeviceLostError, GPUOutOfMemoryError
+from py_attn.gpu.bridge import BridgeError
 from py_attn.gpu.device import request_device
 from py_attn.viewer import Viewer
+from py_attn.viewer.sources.source import Layer, Source
 from tests.recording_bridge import RecordingBridge
 from tests.viewers import call
 
@@ -79,3 +83,44 @@ def test_a_lost_device_is_an_exception_of_its_own(viewer, device):
     device.destroy()
     with pytest.raises(DeviceLostError):
         call(viewer, "overview", layer=0)
+
+
+def test_what_is_open_is_shown_again_on_a_new_device(viewer):
+    given = (
+        "tensor = device.tensor(np.zeros(40, np.float32))\ndef score_mod(s, b, h, q, k): return s + tensor[k]"
+    )
+    assert call(viewer, "edit", text=given)["error"] is None
+    before = viewer.source
+    viewer.use(asyncio.run(request_device(RecordingBridge())))
+    answer = call(viewer, "open_again")
+    assert answer["title"] == before.title
+    assert answer["edited"] == ["score_mod"]
+    # What the text captures is on the new device, and the rest is what it was.
+    assert viewer.source.masking.mods is not before.masking.mods
+    assert viewer.source.layers is before.layers
+    assert call(viewer, "overview", layer=0)["rgba"].shape == (4 * 40 * 40 * 4,)
+
+
+def test_nothing_is_shown_again_where_it_was_on_the_device_that_is_lost(viewer, device):
+    assert call(Viewer(), "open_again") is None
+    tensor = device.tensor(np.zeros((1, 2, 5, 4), np.float32))
+    viewer.open(Source("text", "a", list("abcde"), [Layer(tensor, tensor, tensor)]))
+    assert call(viewer, "open_again")["title"] == "a"
+    viewer.use(asyncio.run(request_device(RecordingBridge())))
+    assert call(viewer, "open_again") is None
+
+
+def test_what_there_was_no_room_for_is_uploaded_again(viewer, bridge):
+    create = bridge.create_buffer
+
+    def lacks_room(size, label):
+        bridge.errors.append(BridgeError("out-of-memory", label, "no room"))
+        return create(size, label)
+
+    bridge.create_buffer = lacks_room
+    with pytest.raises(GPUOutOfMemoryError, match="no room"):
+        call(viewer, "window", layer=0, head=1, rows=[0, 10], columns=[5, 15], size=[100, 100])
+    bridge.create_buffer = create
+    written = len(bridge.launches)
+    call(viewer, "window", layer=0, head=1, rows=[0, 10], columns=[5, 15], size=[100, 100])
+    assert "attention" in labels(bridge)[written:]

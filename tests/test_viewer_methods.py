@@ -25,7 +25,7 @@ def test_the_front_end_calls_what_there_is():
 def test_a_notebook_s_front_end_runs_no_source_text():
     assert {name for name, method in METHODS.items() if not method.notebook} == {
         "check_wgsl", "complete", "decode_cache", "edit", "load_model", "make_example", "open_file",
-        "open_sample", "open_synthetic", "open_text", "run_wgsl", "save_source", "wgsl_cell",
+        "open_again", "open_sample", "open_synthetic", "open_text", "run_wgsl", "save_source", "wgsl_cell",
         *WRITE,
     }  # fmt: skip
 

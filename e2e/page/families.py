@@ -1,4 +1,4 @@
-"""A small call of every family of kernels, of any size: for what concerns them all, such as a lack of memory."""
+"""A small call of every family of kernels, of any size: for what concerns all, such as a lack of memory."""
 
 import numpy as np
 

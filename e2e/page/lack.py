@@ -13,13 +13,13 @@ _TOO_LARGE = 1 << 41
 
 
 async def lack(family, size=9):
-    """Make a call of a family fail at its first, a middle and its last buffer; answer with what came of each.
+    """Make a call of a family fail at its first, a middle and its last buffer; answer with what each gave.
 
     Returns
     -------
     list of dict
-        "error": what was raised, "" if nothing; "bytes" that live tensors hold more than before; "again": whether
-        the same call and a smaller one then give what they gave before.
+        "error": what was raised, "" if nothing; "bytes" that live tensors hold more than before; "again":
+        whether the same call and a smaller one then give what they gave before.
     """
     device = pa.default_device()
     before = [await _call(device, family, n) for n in (size, size // 2)]
@@ -68,4 +68,4 @@ def _failing(device, number):
     try:
         yield made
     finally:
-        del bridge.create_buffer
+        bridge.create_buffer = create

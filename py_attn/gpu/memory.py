@@ -29,9 +29,9 @@ class Memory:
         self._bridge = bridge
         self._pool = BufferPool()
         self._doomed: list[int] = []
-        # WebGPU says later whether there was room for a buffer. Buffers of which it has not said so yet, and
-        # those among which one has failed: these are not used again.
-        self._unconfirmed: set[int] = set()
+        # WebGPU says later whether there was room for a buffer. Labels of buffers of which it has not said so
+        # yet, and the buffers among which one has failed: these are not used again.
+        self._unconfirmed: dict[int, str] = {}
         self._suspect: set[int] = set()
 
     def take(self, nbytes: int, name: str) -> tuple[int, int]:
@@ -50,8 +50,9 @@ class Memory:
             )
         handle = self._pool.take(size)
         if handle is None:
-            handle = self._bridge.create_buffer(size, f"{name} of {size:,} bytes")
-            self._unconfirmed.add(handle)
+            label = f"{name} of {size:,} bytes"
+            handle = self._bridge.create_buffer(size, label)
+            self._unconfirmed[handle] = label
         self.allocated += size
         return handle, size
 
@@ -74,7 +75,8 @@ class Memory:
             return
         doomed, self._doomed = self._doomed, []
         self._suspect.difference_update(doomed)
-        self._unconfirmed.difference_update(doomed)
+        for handle in doomed:
+            self._unconfirmed.pop(handle, None)
         if not self._bridge.lost():
             for handle in doomed:
                 self._bridge.destroy_buffer(handle)
@@ -93,15 +95,24 @@ class Memory:
         """The buffers of which it is not known yet whether there was room for them."""
         return frozenset(self._unconfirmed)
 
-    def confirm(self, buffers: frozenset[int], errors: Sequence[BridgeError]) -> None:
+    def confirm(self, buffers: frozenset[int], errors: Sequence[BridgeError]) -> list[BridgeError]:
         """Learn the errors that came until after these buffers were made, and maybe some that are newer.
 
-        If a buffer could not be made, none of those unconfirmed is used again, and those that are kept make room.
+        If a buffer could not be made, none of those unconfirmed is used again, and kept ones make room.
+
+        Returns
+        -------
+        list of BridgeError
+            Those that say that a buffer could not be made.
         """
+        labels = set(self._unconfirmed.values())
+        lacks = [error for error in errors if error.kind == "out-of-memory" or error.label in labels]
         if any(error.kind != "shader" for error in errors):
-            self._suspect |= self._unconfirmed | buffers
+            self._suspect |= {*self._unconfirmed, *buffers}
             self.release()
-        self._unconfirmed -= buffers
+        for handle in buffers:
+            self._unconfirmed.pop(handle, None)
+        return lacks
 
     def write(self, handle: int, data: npt.NDArray[np.uint8], offset: int = 0) -> None:
         """Fill a buffer from byte ``offset`` (a multiple of 4) on; this takes effect at once."""

@@ -58,12 +58,12 @@ class Pipelines:
 
     def exception(self, error: BridgeError, more: int) -> Exception:
         """What to raise for ``error``, which came with ``more`` others."""
-        rest = f" ({more} more errors)" if more else ""
+        message = error.message.strip() + (f" ({more} more errors)" if more else "")
         shader = self._shaders.get(error.label)
         if error.kind == "shader" and shader is not None:
             self.forget(error)
             where = shader.origin(error.line) if error.line else "unknown line"
-            return ShaderError(f"shader {error.label}, {where}: {error.message}{rest}")
+            return ShaderError(f"shader {error.label}, {where}: {message}")
         if error.kind == "out-of-memory":
-            return GPUOutOfMemoryError(f"{error.label}: {error.message}{rest}")
-        return GPUValidationError(f"{error.label}: {error.message}{rest}")
+            return GPUOutOfMemoryError(f"{error.label}: {message}")
+        return GPUValidationError(f"{error.label}: {message}")

@@ -49,6 +49,8 @@ class Queue:
         self._runs = 0
         # Errors that came while a program waited for its own.
         self._unseen: list[BridgeError] = []
+        # Each error comes to one wait only. Those that all who wait must know of: see `_waiting`.
+        self._waits: list[list[BridgeError]] = []
 
     # Life
 
@@ -200,11 +202,12 @@ class Queue:
         """
         self.flush()
         size = min(out.size, storage.nbytes - offset)
-        try:
-            await self.bridge.read_buffer(storage.handle, offset, out[:size])
-        finally:
-            if check:
-                await self.raise_errors()
+        with self._waiting() as lacks:
+            try:
+                await self.bridge.read_buffer(storage.handle, offset, out[:size])
+            finally:
+                if check:
+                    await self.raise_errors(lacks)
 
     # Waiting
 
@@ -212,14 +215,25 @@ class Queue:
         """Wait until everything recorded so far is done, and raise what failed."""
         self.check_alive()
         self.flush()
-        await self.raise_errors()
+        with self._waiting() as lacks:
+            await self.raise_errors(lacks)
 
-    async def raise_errors(self) -> None:
-        """Wait for all submitted work and raise the first error that nobody has seen yet."""
+    @contextmanager
+    def _waiting(self) -> Iterator[list[BridgeError]]:
+        """A list of buffers that could not be made meanwhile: what is waited for may have needed them."""
+        lacks: list[BridgeError] = []
+        self._waits.append(lacks)
+        try:
+            yield lacks
+        finally:
+            self._waits = [each for each in self._waits if each is not lacks]
+
+    async def raise_errors(self, lacks: Sequence[BridgeError] = ()) -> None:
+        """Wait for all submitted work and raise the first error that nobody has seen, else of ``lacks``."""
         found = await self._synchronize()
         # The GPU is idle now, so the next dispatch is sent alone again.
         self._batch = 1
-        errors, self._unseen = [*self._unseen, *found], []
+        errors, self._unseen = [*self._unseen, *found] or [*lacks], []
         if errors:
             # Uses of a broken pipeline or buffer fail too, and may be reported before it.
             first = min(errors, key=lambda error: error.kind not in ("shader", "out-of-memory"))
@@ -235,7 +249,9 @@ class Queue:
             # The errors that this wait is still told of are for whoever waits next.
             told.add_done_callback(lambda told: self._keep_errors(made, told))
             raise
-        self._memory.confirm(made, errors)
+        lacking = self._memory.confirm(made, errors)
+        for lacks in self._waits:
+            lacks += lacking
         if not self._pending.dispatches:
             self._memory.destroy_doomed()
         return errors

@@ -126,7 +126,17 @@ class Viewer:
         if found is None:
             raise ValueError(f"method: expected one of {', '.join(sorted(METHODS))}, got {method!r}")
         more = {"progress": progress} if progress is not None and found.reports_progress else {}
-        return await found.function(self, **payload, **more)
+        try:
+            return await found.function(self, **payload, **more)
+        except (pa.GPUOutOfMemoryError, pa.GPUValidationError):
+            self._forget_uploads()
+            raise
+
+    def _forget_uploads(self) -> None:
+        """Upload again what is asked for next, as there may have been no room for what was uploaded."""
+        for source in (self.source, self.base, self.second and self.second[1]):
+            if source:
+                source.forget()
 
     async def run_cell(
         self, source: str, *, show: bool = False, focus: dict[str, int] | None = None

@@ -11,6 +11,8 @@
 /** @param {Call} call */
 export function createApi(call) {
   return {
+    /** What is open, on the device that there is now; null where it cannot be. @returns {Promise<SourceInfo | null>} */
+    openAgain: () => call('open_again', {}),
     /** @param {string} text @returns {Promise<SourceInfo>} */
     openText: (text) => call('open_text', { text }),
     /** @param {import('./types').SyntheticShape} shape @returns {Promise<SourceInfo>} */

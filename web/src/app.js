@@ -237,12 +237,20 @@ class App {
 
   /** Shows again what was shown, on a new device or in a new Python. */
   async #reopen() {
-    const { source } = this.#store.state;
+    const { source, sourceNumber } = this.#store.state;
+    const focus = focusOf(this.#store.state);
+    // All but a new Python and a model's own queries and keys.
+    const same = await createApi(this.#store.call).openAgain();
+    if (same) return openSource(this.#store, same, focus);
+    this.#wanted = focus;
     if (source?.kind === 'text') await this.#loadModel(() => {});
     // The language model reads its text again when the visitor asks for it.
-    if (source?.kind === 'written') this.#wanted = focusOf(this.#store.state);
-    if (source?.title === SAMPLE.text || source?.kind === 'written') await this.#openSample();
-    else await this.#input.replay();
+    if (source?.kind === 'written') return void (await this.#openSample());
+    if (source?.title !== SAMPLE.text) await this.#input.replay();
+    // The sample, and what Python has shown, which is gone with it.
+    if (this.#store.state.sourceNumber === sourceNumber) await this.#openSample();
+    this.#wanted = null;
+    return undefined;
   }
 
   /** @param {import('./types').SourceInfo} source */

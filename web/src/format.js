@@ -73,11 +73,17 @@ export function formatToken(token) {
   return token === '' ? '∅' : token.replace(/\s/gu, '␣');
 }
 
-/** The last line of a traceback: what happened, without where. @param {unknown} error */
+const NAME_OF_ERROR = /^([\w.]*\.)?(\w*Error|Exception): /u;
+
+/**
+ * What happened, from a traceback: the first line of its last error, as WebGPU's words have several, else the last line.
+ * @param {unknown} error
+ */
 export function shortError(error) {
   const message = error instanceof Error ? error.message : String(error);
   const lines = message.trimEnd().split('\n');
-  return (lines.at(-1) ?? message).replace(/^([\w.]*\.)?(\w*Error|Exception): /u, '');
+  const line = lines.findLast((each) => NAME_OF_ERROR.test(each)) ?? lines.at(-1) ?? message;
+  return line.replace(NAME_OF_ERROR, '').trim();
 }
 
 /** Why a file could not be had, as one says it. @param {unknown} error @param {string} file as a sentence begins with it, such as "The model file" */

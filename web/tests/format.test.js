@@ -70,6 +70,8 @@ describe('figures of the page', () => {
     expect(shortError(new Error(traceback))).toBe('line 3: no');
     expect(shortError('ValueError: heads must be positive')).toBe('heads must be positive');
     expect(shortError('plain words')).toBe('plain words');
+    const lack = `${traceback}pa.GPUOutOfMemoryError: x of 8 bytes: no room.\n - While calling CreateBuffer.\n (2 more errors)\n`;
+    expect(shortError(new Error(lack))).toBe('x of 8 bytes: no room.');
   });
 });
 

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 from py_attn import models
+from py_attn.gpu.device import Device
+from py_attn.gpu.tensor import Tensor
 from py_attn.models.sample import load_sample
 from py_attn.models.trace import Trace
 from py_attn.viewer.methods import method
@@ -44,6 +46,28 @@ async def open_text(viewer: Viewer, text: str) -> dict[str, Any]:
     if viewer.model is None:
         raise ValueError("no model is loaded yet")
     return viewer.open(await text_source(viewer, text))
+
+
+@method()
+async def open_again(viewer: Viewer) -> dict[str, Any] | None:
+    """Show what is open once more, on the device that there is now, with the visitor's text applied anew.
+
+    Returns
+    -------
+    dict or None
+        None where nothing is open, or where its queries and keys were on a device that is lost.
+    """
+    source = viewer.base
+    if source is None or (viewer.device is not None and _is_elsewhere(source, viewer.device)):
+        return None
+    # What the text captured was on the device before.
+    return viewer.open(viewer.edited(source, ""))
+
+
+def _is_elsewhere(source: Source, device: Device) -> bool:
+    """Whether the source's tensors are on another device."""
+    query = getattr(source.layers[0], "query", None)
+    return isinstance(query, Tensor) and query.device is not device
 
 
 @method()

@@ -162,6 +162,11 @@ class Source:
     special: frozenset[int] | None = None
     base: Source | None = None
 
+    def forget(self) -> None:
+        """Let go of what engines keep with the layers; it is uploaded again when it is needed."""
+        for layer in getattr(self.layers, "made", self.layers):
+            layer.kept.clear()
+
     @property
     def heads(self) -> int:
         return int(self.layers[0].query.shape[1])

@@ -41,6 +41,11 @@ class WrittenLayers(Sequence[Layer]):
             self._made[index] = Layer(*self._model.layer_tensors(index))
         return self._made[index]
 
+    @property
+    def made(self) -> tuple[Layer, ...]:
+        """The layers that someone has looked at."""
+        return tuple(self._made.values())
+
     def __iter__(self) -> Iterator[Layer]:
         return (self[i] for i in range(len(self)))
 

@@ -26,6 +26,12 @@ export class Errors {
   /** Resolves with the errors since the last call, once all scopes up to now have answered. */
   async take() {
     await Promise.all(this.#scopes);
+    // What follows from an error, such as a write to a buffer that could not be made, is told later, as an event.
+    if (this.#errors.length) {
+      this.guarded('', ['validation'], () => {});
+      await Promise.all(this.#scopes);
+      await new Promise((resolve) => setTimeout(resolve));
+    }
     const errors = this.#errors;
     this.#errors = [];
     return errors;

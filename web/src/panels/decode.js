@@ -23,6 +23,7 @@ import { mountVisited } from './visited.js';
  * @property {(position: number) => void} load
  * @property {number} position asked for last
  * @property {number} length of the source
+ * @property {string} title of the source
  * @property {boolean} playing
  * @property {ReturnType<typeof setTimeout> | undefined} timer until the next position is played
  * @property {string} opened the decoding that Python has open, by what it depends on
@@ -74,6 +75,7 @@ export function mountDecode(element, api, store) {
     ),
     position: 0,
     length: 0,
+    title: '',
     playing: false,
     timer: undefined,
     opened: '',
@@ -90,18 +92,23 @@ function begin(panel, source) {
   panel.opened = '';
   // Weights that were given have no keys and values for a cache.
   panel.element.hidden = source?.kind === 'weights';
+  const before = panel.length;
   panel.length = 0;
   if (!source || panel.element.hidden) return;
   const { view, caches } = panel;
   // Decoding goes token by token, however they are read.
   const { length } = allTokens(source);
-  panel.length = length;
+  // On a new device, or in a new Python, one goes on where one was.
+  const { title } = source;
+  const again = title === panel.title && length === before ? { position: panel.position, capacity: view.capacity.value } : null;
+  Object.assign(panel, { title, length });
   view.differs.hidden = source.causal !== false;
   view.slider.max = String(length - 1);
   fillCapacities(view, length);
+  if (again) view.capacity.value = again.capacity;
   caches.element.hidden = length > MAX_LENGTH;
   if (length > MAX_LENGTH) clearStep(view, `Decoding is shown up to ${MAX_LENGTH} positions.`);
-  else go(panel, Math.floor(length / 2));
+  else go(panel, again?.position ?? Math.floor(length / 2));
 }
 
 /** Shows a position, or the nearest one that exists. @param {Panel} panel @param {number} to */

@@ -202,10 +202,13 @@ async function missing(panel, input) {
 
 /** @param {Panel} panel */
 function replay(panel) {
-  const { view, form, sample, actions } = panel;
+  const { store, view, sample, actions } = panel;
+  const { input } = store.state;
   if (!view.writing.hidden) return undefined;
-  if (!view.synthetic.hidden) return form.submit();
-  if (!view.own.hidden) return ownData(panel).then((own) => own.reopen());
+  // What was made, as its fields may hold something else by now.
+  if (input.kind === 'synthetic') return run(panel, () => actions.openSynthetic(input.shape));
+  if (input.kind === 'file') return ownData(panel).then((own) => own.reopen());
+  if (input.kind === 'python') return missing(panel, input);
   const { value } = view.area;
   return value !== sample && value.trim() && actions.isAtHand(value) ? start(panel) : undefined;
 }

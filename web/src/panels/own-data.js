@@ -54,12 +54,12 @@ function open(panel, files) {
 }
 
 /** @param {Panel} panel @param {string} [name] */
-function reopen(panel, name) {
+async function reopen(panel, name) {
   const { opened } = panel;
   const holds = name && /** @type {Holds | undefined} */ (EXAMPLE.exec(name)?.[1]);
-  if (opened && (!name || name === opened.name)) void show(panel, opened);
-  else if (holds) void example(panel, holds);
-  else if (name) panel.view.say('note', `“${name}” was shown here. A page cannot keep a file of your computer: open it again to see it.`);
+  if (opened && (!name || name === opened.name)) return show(panel, opened);
+  if (holds) return example(panel, holds);
+  if (name) panel.view.say('note', `“${name}” was shown here. A page cannot keep a file of your computer: open it again to see it.`);
 }
 
 /** @param {Panel} panel @param {Holds} holds */

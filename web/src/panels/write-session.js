@@ -80,9 +80,9 @@ async function working(panel, work, said = 'Writing …') {
   panel.speech.begin(panel.tokens.length);
   try {
     await work();
-    say(panel, ended(panel));
-  } catch (error) {
     // What is gone with Python or the GPU is said elsewhere.
+    if (panel.loaded) say(panel, ended(panel));
+  } catch (error) {
     if (panel.loaded) report(panel, error);
   } finally {
     setBusy(panel, '');
