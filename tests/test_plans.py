@@ -686,7 +686,8 @@ def test_splits_are_combined(device, cache):
         (True, "float32", 256, True, False),
         (True, "float32", 512, False, False),
         (True, "float16", 128, True, False),
-        (True, "turboquant4", 320, False, False),
+        (True, "turboquant4", 64, False, False),
+        (False, "turboquant4", 64, True, True),
         (False, "float32", 512, True, True),
     ],
 )

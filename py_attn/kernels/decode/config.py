@@ -285,11 +285,16 @@ def _segments_each(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> t
 def _is_written_out(shape: WorkgroupShape, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> bool:
     """Whether inner loops are written out, which spares a software adapter its costly computed indices.
 
-    Its compiler takes more than twice as long for twice the text, so many products stay a loop there.
+    Its compiler takes more than twice as long for twice the text, so many products stay a loop there, and so do
+    codes, each of which is unpacked by several lines.
     """
+    if not info.software:
+        return True
+    if keys.codes or values.codes:
+        return False
     keys_each, values_each = _segments_each(shape, keys, values)
     numbers = shape.rows * max(keys_each * keys.segment_numbers, values_each * values.segment_numbers)
-    return not info.software or numbers <= _MAX_SOFTWARE_NUMBERS
+    return numbers <= _MAX_SOFTWARE_NUMBERS
 
 
 def _registers(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> int:
