@@ -48,16 +48,18 @@ def site() -> None:
         raise Failure(f"the site loads from another host in {', '.join(guilty)}.")
 
 
+#: Two processes, or browsers, beside each other; a file's tests share what they stand on and stay together.
+TWO_WORKERS = ("--numprocesses", "2", "--dist", "loadfile")
+
 GROUPS: dict[str, list[Callable[[], None]]] = {
     "lint": [
         python_module("ruff", "check", "--quiet"),
         python_module("ruff", "format", "--check", "--quiet"),
     ],
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
-    "unit tests": [tests_of_scripts, python_module("pytest", "tests")],
+    "unit tests": [tests_of_scripts, python_module("pytest", "tests", *TWO_WORKERS)],
     "build": [site],
-    # Two browsers beside each other; a file's tests share a page and stay together.
-    "end-to-end tests": [python_module("pytest", "e2e", "--numprocesses", "2", "--dist", "loadfile")],
+    "end-to-end tests": [python_module("pytest", "e2e", *TWO_WORKERS)],
 }
 
 

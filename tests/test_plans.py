@@ -679,6 +679,30 @@ def test_splits_are_combined(device, cache):
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
 
 
+@pytest.mark.parametrize(
+    ("software", "dtype", "head_dim", "written_out", "prefetches"),
+    [
+        (True, "float32", 32, True, False),
+        (True, "float32", 256, True, False),
+        (True, "float32", 512, False, False),
+        (True, "float16", 128, True, False),
+        (True, "turboquant4", 64, False, False),
+        (False, "turboquant4", 64, True, True),
+        (False, "float32", 512, True, True),
+    ],
+)
+def test_a_software_adapter_decodes_with_few_loops_and_loads_once(
+    software, dtype, head_dim, written_out, prefetches
+):
+    device = device_on(RecordingBridge(software=software, subgroup_size=4, features=("subgroups",)))
+    cache = pa.KVCache(1, 2, 64, head_dim, dtype=dtype)
+    cache.append(*(device.empty((1, 2, 8, head_dim)) for _ in "kv"))
+    launches = plan(device, pa.decode_attention, device.empty((1, 4, 1, head_dim)), cache, splits=1)
+    (wgsl,) = [shader.wgsl for shader, *_ in launches if shader.name == "decode_split"]
+    assert ("for (var n = 0u" not in wgsl) == written_out
+    assert ("next_k" in wgsl) == prefetches
+
+
 def test_splits_of_many_keys_take_blocks_in_turn(device):
     cache = pa.KVCache(1, 2, 4096, 16)
     cache.append(device.empty((1, 2, 4096, 16)), device.empty((1, 2, 4096, 16)))

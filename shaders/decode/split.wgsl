@@ -540,7 +540,9 @@ fn main(
   var v: array<value_segment, {{ values_per_group * value_segments_each }}>;
   var s: array<f32, {{ sum_count }}>;
   var key4: array<vec4<f32>, KEYS_PER_GROUP>;
+//# if prefetches
   var next_k: array<key_segment, {{ KEYS_PER_GROUP * key_segments_each }}>;
+//# endif
 //# if key_scaled
   var key_factor: array<f32, {{ held }}>;
 //# endif
@@ -567,15 +569,24 @@ fn main(
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
 {{ stage_queries() }}
+//# if prefetches
 {{ load_keys("begin + team * STEP", "k") }}
 {{ load_scales("begin") }}
 {{ load_values("begin + team * STEP") }}
+//# endif
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
   for (var step = 0u; step < steps; step++) {
     let first = begin + step * params.split_stride;
+//# if prefetches
     let next = first + params.split_stride;
+//# endif
+//# if prefetches
 {{ load_keys("next + team * STEP", "next_k") }}
+//# else
+{{ load_keys("first + team * STEP", "k") }}
+{{ load_scales("first") }}
+//# endif
 {{ multiply_keys() }}
 {{ sum_over_lanes() }}
 {{ mask_scores() }}
@@ -584,14 +595,21 @@ fn main(
 {{ rescale_acc() }}
 //# endif
 {{ weigh_scores() }}
+//# if prefetches
 {{ load_scales("next") }}
+//# endif
 //# if not subgroups
 {{ exchange_weights() }}
 {{ rescale_acc() }}
 //# endif
+//# if prefetches
 {{ add_values() }}
 {{ load_values("next + team * STEP") }}
     k = next_k;
+//# else
+{{ load_values("first + team * STEP") }}
+{{ add_values() }}
+//# endif
   }
 
 {{ merge_softmaxes() }}

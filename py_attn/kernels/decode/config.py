@@ -24,6 +24,9 @@ _LARGE_REGISTERS = 116
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
 _SOFTWARE_WORKGROUP = 16
+# The most numbers of keys, or of values, times rows that an invocation works on at a step in loops that are
+# written out on a software adapter.
+_MAX_SOFTWARE_NUMBERS = 128
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB. On a GPU that
 # also takes the place of subgroups of 4: registers of so few lanes hold one row only.
 _SMALL_WORKGROUP = 64
@@ -270,12 +273,34 @@ def _shape_for_registers(rows: int, keys: RowLoads, values: RowLoads, info: Adap
     return shape
 
 
+def _segments_each(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> tuple[int, int]:
+    """Segments of keys and of values that an invocation holds at a step."""
+    values_per_group = shape.keys_per_group * shape.value_lanes // shape.lanes
+    return (
+        shape.keys_per_group * -(-keys.segments // shape.lanes),
+        values_per_group * -(-values.segments // shape.value_lanes),
+    )
+
+
+def _is_written_out(shape: WorkgroupShape, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> bool:
+    """Whether inner loops are written out, which spares a software adapter its costly computed indices.
+
+    Its compiler takes more than twice as long for twice the text, so many products stay a loop there, and so do
+    codes, each of which is unpacked by several lines.
+    """
+    if not info.software:
+        return True
+    if keys.codes or values.codes:
+        return False
+    keys_each, values_each = _segments_each(shape, keys, values)
+    numbers = shape.rows * max(keys_each * keys.segment_numbers, values_each * values.segment_numbers)
+    return numbers <= _MAX_SOFTWARE_NUMBERS
+
+
 def _registers(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> int:
     """The 32-bit registers of an invocation's arrays in decode/split.wgsl."""
-    keys_each = shape.keys_per_group * -(-keys.segments // shape.lanes)
-    value_segments = -(-values.segments // shape.value_lanes)
-    values_each = shape.keys_per_group * shape.value_lanes // shape.lanes * value_segments
-    sums = shape.rows * value_segments * values.segment_numbers
+    keys_each, values_each = _segments_each(shape, keys, values)
+    sums = shape.rows * -(-values.segments // shape.value_lanes) * values.segment_numbers
     scores = power_of_two(shape.rows) * shape.keys_per_group
     # The next step's keys arrive while those of this one are multiplied, a vec4 at a time.
     read = 2 * keys_each * keys.words + values_each * values.words + 4 * shape.keys_per_group
@@ -299,6 +324,9 @@ class Config:
         Whether the launch over the splits rotates the query itself, and the reduction the output.
     unrolled : bool
         Whether inner loops are written out.
+    prefetches : bool
+        Whether memory is asked for the next step's keys and values while this one's are worked on. A software
+        adapter waits for each load in any case, and compiles the loads twice.
     """
 
     shape: WorkgroupShape
@@ -310,6 +338,7 @@ class Config:
     rotates: bool
     rotates_back: bool
     unrolled: bool
+    prefetches: bool
 
 
 def configure(call: Call, *, in_runs: bool = False) -> Config:
@@ -341,5 +370,6 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
         row_tiles=row_tiles,
         rotates=shape.subgroups and turboquant.rotates_in_subgroup(cache.key_format, info),
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
-        unrolled=not info.software,
+        unrolled=_is_written_out(shape, keys, values, info),
+        prefetches=not info.software,
     )

@@ -323,6 +323,7 @@ def _split_constants(
         **config.shape.constants(),
         "rotates": config.rotates,
         "unrolled": config.unrolled,
+        "prefetches": config.prefetches,
         "key_row": key_form.row() if key_form else None,
         "value_row": value_form.row() if value_form else None,
         "mask_kind": "none",
