@@ -285,8 +285,8 @@ def _segments_each(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> t
 def _is_written_out(shape: WorkgroupShape, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> bool:
     """Whether inner loops are written out, which spares a software adapter its costly computed indices.
 
-    Its compiler takes more than twice as long for twice the text, so many products stay a loop there, and so
-    do codes, each of which is unpacked by several lines.
+    Its compiler takes more than twice as long for twice the text, so many products stay a loop there. So do
+    codes, each of which is unpacked by several lines.
     """
     if not info.software:
         return True
