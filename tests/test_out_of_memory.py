@@ -191,3 +191,18 @@ def test_a_lack_is_told_to_all_who_wait(small):
         await pa.attention(x, x, x).numpy()
 
     asyncio.run(lack())
+
+
+def test_a_table_that_lives_as_long_as_the_device_is_uploaded_again(small):
+    async def lack():
+        device = await gpu_device.request_device(small)
+        small.countdown = small.created + 1
+        table = device.cached("table", lambda: np.ones(8, np.float32))
+        with pytest.raises(GPUOutOfMemoryError):
+            await table.numpy()
+        again = device.cached("table", lambda: np.ones(8, np.float32))
+        assert again is not table
+        await again.numpy()
+        assert device.cached("table", list) is again
+
+    asyncio.run(lack())

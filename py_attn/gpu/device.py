@@ -240,7 +240,7 @@ class Device:
     def cached(self, key: Hashable, make: Callable[[], object]) -> Tensor:
         """A small constant tensor (a colour table, a list of heads) that lives as long as the device."""
         found = self._cached.get(key)
-        if found is None:
+        if found is None or self._memory.is_suspect(found.storage("cached").handle):
             found = self._cached[key] = self.tensor(make())
         return found
 

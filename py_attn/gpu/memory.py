@@ -90,6 +90,10 @@ class Memory:
         """Keep no buffers; like all others they are destroyed in :meth:`destroy_doomed`."""
         self._doomed += self._pool.shrink(0)
 
+    def is_suspect(self, handle: int) -> bool:
+        """Whether there may have been no room for the buffer, so that it is not used again."""
+        return handle in self._suspect
+
     @property
     def unconfirmed(self) -> frozenset[int]:
         """The buffers of which it is not known yet whether there was room for them."""
