@@ -176,6 +176,25 @@ def test_packed_sequences(check, case):
     check(check_packed, case)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
+    case = {
+        "seed": 1,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 16,
+        "value_dim": 12,
+        "query_lengths": [9, 0, 33, 1],
+        "key_lengths": [2, 9, 32, 70],
+        "dtype": dtype,
+        "variant": "naive",
+        "on_gpu": True,
+        "learned": True,
+        "keywords": {"causal": True},
+    }
+    check(check_packed, case, case | {"seed": 2, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}})
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
