@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS, mask_shapes
 from e2e.lab import PythonError
-from e2e.page.gradients import check_gradients, check_packed
+from e2e.page.gradients import check_gaps, check_gradients, check_packed
 
 Case = dict[str, Any]
 MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
@@ -174,6 +174,11 @@ def packed_cases(draw: st.DrawFn) -> Case:
 @given(case=packed_cases())
 def test_packed_sequences(check, case):
     check(check_packed, case)
+
+
+@pytest.mark.parametrize("variant", ["naive", "rows", "tiled"])
+def test_what_gaps_between_packed_sequences_hold_does_not_matter(lab, variant):
+    lab.check(check_gaps, [variant])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

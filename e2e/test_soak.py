@@ -2,6 +2,7 @@
 
 import os
 
+
 #: Without a browser a call takes a millisecond.
 CALLS = 10_000 if os.environ.get("LAB") == "native" else 500
 

@@ -272,3 +272,33 @@ async def check_packed(case):
         kind = dtype if name in ("d_query", "d_key", "d_value") else "float32"
         answer[name] = over_bound(await tensor.numpy(), wanted, error, kind)
     return answer
+
+
+async def check_gaps(variant):
+    """The errors of packed sequences with gaps that hold NaN, over 1e-5; the gaps must give zeros."""
+    device = pa.default_device()
+    random = np.random.default_rng(3)
+    arrays = [normal(random, (40, heads, 16), "float32") for heads in (4, 2, 2, 4)]
+    # Two sequences of 20, of which 13 and 20 are used: the gap is a sequence of queries and one of keys.
+    gap = slice(13, 20)
+    clean = [np.delete(x, np.r_[gap], axis=0) for x in arrays]
+    for x in arrays:
+        x[gap] = np.nan
+    query, key, value, grad = (device.tensor(x) for x in arrays)
+    cu = [0, 13, 20, 20, 40], [0, 13, 13, 20, 40]
+    with poisoned(device):
+        out, lse = pa.varlen_attention(query, key, value, *cu, causal=True, variant=variant, return_lse=True)
+        got = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, causal=True)
+    q, k, v, g = clean
+    ends = [0, 13, 33]
+    exact = (
+        pa.reference.varlen_attention(q, k, v, ends, ends, causal=True),
+        *pa.reference.varlen_attention_backward(g, q, k, v, ends, ends, causal=True),
+    )
+    answer = {}
+    for name, tensor, wanted in zip(("out", "d_query", "d_key", "d_value"), (out, *got), exact, strict=True):
+        found = await tensor.numpy()
+        assert not found[gap].any(), f"{name}: the gap is not zeros"
+        answer[name] = float(np.abs(np.delete(found, np.r_[gap], axis=0) - wanted).max()) / 1e-5
+    assert np.isneginf((await lse.numpy())[:, gap]).all()
+    return answer
