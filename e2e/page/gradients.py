@@ -228,7 +228,9 @@ async def check_packed(case):
     if case.get("sinks"):
         keywords["sinks"] = make_sinks(random, hq, "float32")
         ours["sinks"] = device.tensor(keywords["sinks"])
-    more, reference_more, names = {}, {}, ["d_query", "d_key", "d_value"]
+    more: dict[str, Any] = {}
+    reference_more: dict[str, Any] = {}
+    names = ["d_query", "d_key", "d_value"]
     names += ["d_sinks"] if case.get("sinks") else []
     if case.get("learned"):
         arrays = [
@@ -249,7 +251,7 @@ async def check_packed(case):
     with poisoned(device):
         asked = keywords | ours
         out, lse = pa.varlen_attention(q, k, v, *cu, variant=case["variant"], return_lse=True, **asked)
-        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **asked, **more)
+        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **(asked | more))
 
     def forward(q, k, precision):
         return pa.reference.varlen_attention(
@@ -285,16 +287,26 @@ async def check_gaps(variant):
     for x in arrays:
         x[gap] = np.nan
     query, key, value, grad = (device.tensor(x) for x in arrays)
-    cu = [0, 13, 20, 20, 40], [0, 13, 13, 20, 40]
+    cu = [0, 20, 40], [0, 20, 40]
+    used: dict[str, Any] = {"seqused_q": [13, 20], "seqused_k": [13, 20]}
+    biases = device.tensor(np.array([0.5, -1.0], np.float32))
+    used["mask_mod"] = lambda b, h, q, k: biases[b] * (q - k) < 3.0
     with poisoned(device):
-        out, lse = pa.varlen_attention(query, key, value, *cu, causal=True, variant=variant, return_lse=True)
-        got = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, causal=True)
-    q, k, v, g = clean
-    ends = [0, 13, 33]
-    exact = (
-        pa.reference.varlen_attention(q, k, v, ends, ends, causal=True),
-        *pa.reference.varlen_attention_backward(g, q, k, v, ends, ends, causal=True),
-    )
+        out, lse = pa.varlen_attention(
+            query, key, value, *cu, causal=True, variant=variant, return_lse=True, **used
+        )
+        got = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, causal=True, **used)
+    parts = []
+    for rows, slope in ((slice(0, 13), 0.5), (slice(13, 33), -1.0)):
+        q, k, v, g = (x[None, rows] for x in clean)
+        mods: dict[str, Any] = {
+            "causal": True,
+            "layout": "BSHD",
+            "mask_mod": lambda b, h, i, j, slope=slope: slope * (i - j) < 3.0,
+        }
+        forth = pa.reference.attention(q, k, v, **mods)
+        parts.append([x[0] for x in (forth, *pa.reference.attention_backward(g, q, k, v, **mods))])
+    exact = [np.concatenate(each) for each in zip(*parts, strict=True)]
     answer = {}
     for name, tensor, wanted in zip(("out", "d_query", "d_key", "d_value"), (out, *got), exact, strict=True):
         found = await tensor.numpy()
