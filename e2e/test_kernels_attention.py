@@ -184,6 +184,20 @@ def test_head_dims_in_tiles(check, variant, head_dim, value_head_dim):
     check(attention_case(variant=variant, head_dim=head_dim, value_head_dim=value_head_dim, causal=True))
 
 
+@pytest.mark.parametrize("variant", ["auto", "naive", "rows"])
+def test_head_dims_of_latent_attention(check, variant):
+    """DeepSeek's MLA with absorbed projections: one key/value head of 512 latent and 64 rotary numbers."""
+    common = {
+        "variant": variant,
+        "head_dim": 576,
+        "value_head_dim": 512,
+        "batch": 1,
+        "heads": 16,
+        "kv_heads": 1,
+    }
+    check(*(attention_case(**common, queries=q, keys=70, causal=True) for q in (1, 33)))
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_grouped_heads(check, variant):
     check(

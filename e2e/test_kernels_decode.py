@@ -202,7 +202,8 @@ def test_storage_types(check, key, value):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "value_head_dim"), [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (127, 5)]
+    ("head_dim", "value_head_dim"),
+    [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (576, 512), (127, 5)],
 )
 def test_head_dims(check, head_dim, value_head_dim):
     steps = [("append", 60), ("decode", 1), ("decode", 2, {"splits": 3})]

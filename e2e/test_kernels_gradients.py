@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS, mask_shapes
 from e2e.lab import PythonError
-from e2e.page.gradients import check_gradients, check_packed
+from e2e.page.gradients import check_gaps, check_gradients, check_packed
 
 Case = dict[str, Any]
 MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
@@ -174,6 +174,30 @@ def packed_cases(draw: st.DrawFn) -> Case:
 @given(case=packed_cases())
 def test_packed_sequences(check, case):
     check(check_packed, case)
+
+
+@pytest.mark.parametrize("variant", ["naive", "rows", "tiled"])
+def test_what_gaps_between_packed_sequences_hold_does_not_matter(lab, variant):
+    lab.check(check_gaps, [variant])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
+    case = {
+        "seed": 1,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 16,
+        "value_dim": 12,
+        "query_lengths": [9, 0, 33, 1],
+        "key_lengths": [2, 9, 32, 70],
+        "dtype": dtype,
+        "variant": "naive",
+        "on_gpu": True,
+        "learned": True,
+        "keywords": {"causal": True},
+    }
+    check(check_packed, case, case | {"seed": 2, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}})
 
 
 @pytest.mark.parametrize(

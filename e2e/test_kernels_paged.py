@@ -88,6 +88,23 @@ def test_lengths(check, sink_tokens):
     check(*(paged_case(*steps, batch=3, sink_tokens=sink_tokens, capacity=n) for n in (12, 64)))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "q8_0"])
+def test_head_dims_of_latent_attention(check, dtype):
+    """DeepSeek's MLA: a key/value head of 576 numbers, of which values have 512."""
+    steps = [("append", 20, None), ("decode", 1, {}), ("decode", 1, {"splits": 3})]
+    check(
+        paged_case(
+            *steps,
+            heads=16,
+            kv_heads=1,
+            head_dim=576,
+            value_head_dim=512,
+            dtypes=[dtype, dtype],
+            block_size=8,
+        )
+    )
+
+
 def test_turboquant_codes_are_those_of_a_cache_without_pages(lab):
     assert lab.run("""
 import numpy as np

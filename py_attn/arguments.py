@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-MAX_HEAD_DIM = 512
+MAX_HEAD_DIM = 576
 # Params are float32, and some are multiplied by log2(e) first.
 _LARGEST_REAL = 2e38
 Layout = Literal["BHSD", "BSHD"]
@@ -142,10 +142,10 @@ def check_softcap(softcap: object) -> float:
     return cap
 
 
-def check_head_dim(name: str, head_dim: int) -> None:
-    """Raise unless 1 <= ``head_dim`` <= 512."""
-    if not 1 <= head_dim <= MAX_HEAD_DIM:
-        raise ValueError(f"{name}: expected a head dim from 1 to {MAX_HEAD_DIM}, got {head_dim}")
+def check_head_dim(name: str, head_dim: int, largest: int = MAX_HEAD_DIM) -> None:
+    """Raise unless 1 <= ``head_dim`` <= ``largest``."""
+    if not 1 <= head_dim <= largest:
+        raise ValueError(f"{name}: expected a head dim from 1 to {largest}, got {head_dim}")
 
 
 def resolve_masking(

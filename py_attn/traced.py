@@ -199,9 +199,15 @@ class Row:
         return self.tensor[(*self.index, *(index if isinstance(index, tuple) else (index,)))]
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(f"score_mod: {self.words()}; it cannot be looped over")
+        raise TypeError(f"score_mod: {self.words()}")
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def __getattr__(self, name: str) -> NoReturn:
+        # Python itself asks for names with underscores, and numpy for its protocols.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise TypeError(f"score_mod: {self.words()}")
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(f"score_mod: {self.words()}")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
@@ -209,13 +215,15 @@ class Row:
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
     __neg__ = __pos__ = __abs__ = __invert__ = __bool__ = _refuse
+    __array_ufunc__ = __array_function__ = _refuse
     __hash__ = object.__hash__
 
     def words(self) -> str:
         """What is missing, for an error."""
         return (
             f"a tensor of shape {list(self.tensor.shape)} takes {self.tensor.ndim} indices, "
-            f"got {len(self.index)}"
+            f"got {len(self.index)}; a score is one number, so name the element, as in tensor[b, q_idx], and "
+            "reduce rows before the call"
         )
 
 

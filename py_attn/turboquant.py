@@ -85,7 +85,7 @@ def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
     if not shape:
         raise ValueError("x: expected at least one axis, got a single number")
     dim = shape[-1]
-    check_head_dim("x", dim)
+    check_head_dim("x", dim, kernels.MAX_DIM)
     device = find_device(x)
     kernels.check_finite("x", x)
     tensor = float_tensor("x", x, device)

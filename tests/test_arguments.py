@@ -40,10 +40,10 @@ SHAPES = [
     ({"key": (2, 3, 7, 8), "value": (2, 3, 7, 6)}, "^query: expected heads to be a multiple of the 3"),
     ({"key": (2, 8, 7, 8), "value": (2, 8, 7, 6)}, "^query: expected heads to be a multiple of the 8"),
     ({"key": (2, 0, 7, 8), "value": (2, 0, 7, 6)}, "^query: expected heads to be a multiple of the 0"),
-    ({"query": (2, 4, 5, 0), "key": (2, 2, 7, 0)}, "^query: expected a head dim from 1 to 512, got 0"),
-    ({"query": (2, 4, 5, 513), "key": (2, 2, 7, 513)}, "^query: expected a head dim from 1 to 512, got 513"),
-    ({"value": (2, 2, 7, 0)}, "^value: expected a head dim from 1 to 512, got 0"),
-    ({"value": (2, 2, 7, 513)}, "^value: expected a head dim from 1 to 512, got 513"),
+    ({"query": (2, 4, 5, 0), "key": (2, 2, 7, 0)}, "^query: expected a head dim from 1 to 576, got 0"),
+    ({"query": (2, 4, 5, 577), "key": (2, 2, 7, 577)}, "^query: expected a head dim from 1 to 576, got 577"),
+    ({"value": (2, 2, 7, 0)}, "^value: expected a head dim from 1 to 576, got 0"),
+    ({"value": (2, 2, 7, 577)}, "^value: expected a head dim from 1 to 576, got 577"),
 ]
 
 
@@ -53,6 +53,24 @@ def test_shapes(device, bridge, changes, message, tensors):
     shapes = {"query": QUERY, "key": KEY, "value": VALUE} | changes
     inputs = [device.empty(s) if tensors else ones(*s) for s in shapes.values()]
     refused(bridge, ValueError, message, pa.attention, *inputs)
+
+
+@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
+def test_head_dims_that_are_too_wide_for_tiles(device, bridge, variant):
+    query, key, value = ones(1, 4, 5, 576), ones(1, 1, 7, 576), ones(1, 1, 7, 512)
+    assert pa.attention(query, key, value).shape == (1, 4, 5, 512)
+    device.flush()
+    bridge.programs.clear()
+    message = f"^variant: {variant} takes head dims up to 512, got 576 and 512; naive and rows take more"
+    refused(bridge, ValueError, message, pa.attention, query, key, value, uploads=True, variant=variant)
+
+
+def test_head_dims_that_are_too_wide_for_the_backward_pass(device, bridge):
+    inputs = [
+        ones(*s) for s in ((1, 4, 5, 512), (1, 4, 5, 576), (1, 1, 7, 576), (1, 1, 7, 512), (1, 4, 5, 512))
+    ]
+    message = "^query: the backward pass takes head dims up to 512, got 576 and 512"
+    refused(bridge, ValueError, message, pa.attention_backward, *inputs, ones(1, 4, 5), uploads=True)
 
 
 @pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
@@ -337,9 +355,14 @@ def test_lse_of_weights(device, bridge, shape, dtype, error, message):
         ({"capacity": 1.5}, TypeError, "capacity: expected an integer"),
         ({"batch": True}, TypeError, "batch: expected an integer"),
         ({"head_dim": 0}, ValueError, "head_dim: expected"),
-        ({"head_dim": 513}, ValueError, "head_dim: expected a head dim from 1 to 512, got 513"),
+        ({"head_dim": 577}, ValueError, "head_dim: expected a head dim from 1 to 576, got 577"),
         ({"value_head_dim": 0}, ValueError, "value_head_dim: expected"),
-        ({"value_head_dim": 513}, ValueError, "value_head_dim: expected a head dim from 1 to 512"),
+        ({"value_head_dim": 577}, ValueError, "value_head_dim: expected a head dim from 1 to 576"),
+        (
+            {"head_dim": 576, "dtype": ("turboquant4", "float32")},
+            ValueError,
+            "dtype: turboquant4 takes head dims up to 512, got 576",
+        ),
         ({"dtype": "int32"}, ValueError, "dtype: expected one of"),
         ({"dtype": ("float32",)}, ValueError, "dtype: expected one dtype or a pair"),
         ({"dtype": ("float32", "float64")}, ValueError, "dtype: expected one of"),

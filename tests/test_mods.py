@@ -360,7 +360,26 @@ def test_tensors_are_indexed_as_they_are_shaped(device):
     x = device.empty((1, 1, 4, 8))
     table, others = device.empty((4, 3)), [device.empty((4,)) for _ in range(5)]
     for mod, words in (
-        (lambda s, b, h, q, k: s + table[q], "^score_mod: a tensor of .* takes 2 indices, got 1$"),
+        (
+            lambda s, b, h, q, k: s + table[q],
+            r"^score_mod: a tensor of .* takes 2 indices, got 1; a score .* as in tensor\[b, q_idx\]",
+        ),
+        (
+            lambda s, b, h, q, k: s + table[q].sum(),
+            "got 1; .* reduce rows before the call$",
+        ),
+        (
+            lambda s, b, h, q, k: s + np.sum(table[q]),
+            "got 1; .* reduce rows before the call$",
+        ),
+        (
+            lambda s, b, h, q, k: s + np.sin(table[q]),
+            "got 1; .* reduce rows before the call$",
+        ),
+        (
+            lambda s, b, h, q, k: s + sum(table[q]),
+            "got 1; .* reduce rows before the call$",
+        ),
         (lambda s, b, h, q, k: s + table[q, k][k], "one number and cannot be indexed"),
         (lambda s, b, h, q, k: s + table[q][k, k], "^score_mod: a tensor of .* takes 2 indices, got 3"),
         (lambda s, b, h, q, k: s + table[q][k][k], "one number and cannot be indexed"),

@@ -111,7 +111,7 @@ PAST = {"past_key": zeros(2, 2, 7, 8), "past_value": zeros(2, 2, 7, 6)}
         ({"Q": zeros(2, 4, 3, 8, dtype=np.int32)}, TypeError, "Q: expected float32"),
         ({"K": zeros(2, 2, 5, 7)}, ValueError, "K: .*head size 8, got 2 and 7"),
         ({"V": zeros(2, 2, 4, 6)}, ValueError, "V: expected K's"),
-        ({"Q": zeros(2, 4, 3, 600), "K": zeros(2, 2, 5, 600)}, ValueError, "head dim from 1 to 512"),
+        ({"Q": zeros(2, 4, 3, 600), "K": zeros(2, 2, 5, 600)}, ValueError, "head dim from 1 to 576"),
         (
             {"past_key": PAST["past_key"]},
             ValueError,

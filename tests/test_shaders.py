@@ -83,7 +83,17 @@ def options_of_attention():
     for mask in (None, "bool", *FLOATS):
         for softcap, lengths, return_lse in itertools.product((None, 3.0), (False, True), (False, True)):
             yield {"mask": mask, "softcap": softcap, "lengths": lengths, "return_lse": return_lse}
-    for dim, value_dim in ((1, 1), (2, 3), (3, 200), (64, 64), (65, 4), (128, 128), (256, 256), (511, 512)):
+    for dim, value_dim in (
+        (1, 1),
+        (2, 3),
+        (3, 200),
+        (64, 64),
+        (65, 4),
+        (128, 128),
+        (256, 256),
+        (511, 512),
+        (576, 512),
+    ):
         for kind in FLOATS:
             yield {"shape": {"dim": dim, "value_dim": value_dim}, "dtypes": (kind,) * 3}
     for kind in FLOATS:
@@ -128,8 +138,8 @@ def render_everything():
                 try:
                     attention_shaders(device, variant, **chosen)
                 except ValueError as error:
-                    # Wide heads need more workgroup memory than the smallest adapter has.
-                    assert "workgroup memory" in str(error)  # noqa: PT017
+                    # Wide heads need more workgroup memory than the smallest adapter has; tiles end at 512.
+                    assert re.search("workgroup memory|takes head dims up to 512", str(error))  # noqa: PT017
         other_kernels(device)
         for name in ("software", "desktop", "numbered"):
             device = device_on(RecordingBridge(**ADAPTERS[name]))
@@ -153,7 +163,7 @@ def other_kernels(device):
         for options in ({}, {"splits": 4}, {"splits": 1, "softcap": 3.0}, {"return_lse": True, "splits": 2}):
             pa.decode_attention(device.empty((1, 6, 1, 20), query), cache, **options)
         pa.decode_partials(device.empty((1, 6, 1, 20), query), cache, splits=3)
-    for dim, value_dim in ((1, 1), (64, 64), (128, 512), (512, 512)):
+    for dim, value_dim in ((1, 1), (64, 64), (128, 512), (512, 512), (576, 512)):
         cache = pa.KVCache(1, 1, 8, dim, value_head_dim=value_dim, device=device)
         cache.append(device.empty((1, 1, 2, dim)), device.empty((1, 1, 2, value_dim)))
         for heads in (1, 3, 40):

@@ -9,8 +9,6 @@ from e2e.page.bounds import lse_over_bound, numpy_errors, over_bound
 from e2e.page.inputs import laid_out, make_mask, make_sinks, normal, poisoned
 from py_attn.gpu.dtypes import round_to
 
-GRADIENTS = ("d_query", "d_key", "d_value", "d_sinks")
-
 
 def mods_of(name, random, case):
     """Keywords for the kernels and for the reference of one of the functions below, and what they read."""
@@ -211,6 +209,11 @@ def recomputed(forward, backward, dtype):
     return compute
 
 
+def distances(scales, table):
+    """A learned factor of each head, and a learned bias by distance."""
+    return lambda score, b, h, q, k: score * scales[h] + table[h, pa.clip(q - k, -4, 4) + 4]
+
+
 async def check_packed(case):
     """Forward and backward of packed sequences."""
     device = pa.default_device()
@@ -225,6 +228,21 @@ async def check_packed(case):
     if case.get("sinks"):
         keywords["sinks"] = make_sinks(random, hq, "float32")
         ours["sinks"] = device.tensor(keywords["sinks"])
+    more: dict[str, Any] = {}
+    reference_more: dict[str, Any] = {}
+    names = ["d_query", "d_key", "d_value"]
+    names += ["d_sinks"] if case.get("sinks") else []
+    if case.get("learned"):
+        arrays = [
+            normal(random, (hq,), "float32").astype(np.float64),
+            normal(random, (hq, 9), "float32").astype(np.float64),
+        ]
+        tensors = [device.tensor(x) for x in arrays]
+        keywords["score_mod"], ours["score_mod"] = distances(*arrays), distances(*tensors)
+        grad_lse = normal(random, (hq, cu_q[-1]), "float32")
+        more = {"captured": tensors, "grad_lse": grad_lse}
+        reference_more = {"captured": arrays, "grad_lse": grad_lse}
+        names += ["d_scales", "d_table"]
     q, k, v, g = (device.tensor(x, dtype) for x in (query, key, value, grad))
     if case["on_gpu"]:
         cu: tuple[Any, Any] = device.tensor(cu_q.astype(np.int32)), device.tensor(cu_k.astype(np.int32))
@@ -233,7 +251,7 @@ async def check_packed(case):
     with poisoned(device):
         asked = keywords | ours
         out, lse = pa.varlen_attention(q, k, v, *cu, variant=case["variant"], return_lse=True, **asked)
-        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **asked)
+        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **(asked | more))
 
     def forward(q, k, precision):
         return pa.reference.varlen_attention(
@@ -242,7 +260,7 @@ async def check_packed(case):
 
     def from_forward(q, k, precision, **results):
         return pa.reference.varlen_attention_backward(
-            grad, q, k, value, cu_q, cu_k, compute_dtype=precision, **keywords, **results
+            grad, q, k, value, cu_q, cu_k, compute_dtype=precision, **keywords, **results, **reference_more
         )
 
     backward = recomputed(forward, from_forward, dtype)
@@ -252,7 +270,47 @@ async def check_packed(case):
     answer["lse"] = lse_over_bound(await lse.numpy(), exact[1], errors[1])
     expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
     assert len(got) == len(expected)
-    for name, tensor, wanted, error in zip(GRADIENTS, got, expected, errors, strict=False):
-        kind = "float32" if name == "d_sinks" else dtype
+    for name, tensor, wanted, error in zip(names, got, expected, errors, strict=True):
+        kind = dtype if name in ("d_query", "d_key", "d_value") else "float32"
         answer[name] = over_bound(await tensor.numpy(), wanted, error, kind)
+    return answer
+
+
+async def check_gaps(variant):
+    """The errors of packed sequences with gaps that hold NaN, over 1e-5; the gaps must give zeros."""
+    device = pa.default_device()
+    random = np.random.default_rng(3)
+    arrays = [normal(random, (40, heads, 16), "float32") for heads in (4, 2, 2, 4)]
+    # Two sequences of 20, of which 13 and 20 are used: the gap is a sequence of queries and one of keys.
+    gap = slice(13, 20)
+    clean = [np.delete(x, np.r_[gap], axis=0) for x in arrays]
+    for x in arrays:
+        x[gap] = np.nan
+    query, key, value, grad = (device.tensor(x) for x in arrays)
+    cu = [0, 20, 40], [0, 20, 40]
+    used: dict[str, Any] = {"seqused_q": [13, 20], "seqused_k": [13, 20]}
+    biases = device.tensor(np.array([0.5, -1.0], np.float32))
+    used["mask_mod"] = lambda b, h, q, k: biases[b] * (q - k) < 3.0
+    with poisoned(device):
+        out, lse = pa.varlen_attention(
+            query, key, value, *cu, causal=True, variant=variant, return_lse=True, **used
+        )
+        got = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, causal=True, **used)
+    parts = []
+    for rows, slope in ((slice(0, 13), 0.5), (slice(13, 33), -1.0)):
+        q, k, v, g = (x[None, rows] for x in clean)
+        mods: dict[str, Any] = {
+            "causal": True,
+            "layout": "BSHD",
+            "mask_mod": lambda b, h, i, j, slope=slope: slope * (i - j) < 3.0,
+        }
+        forth = pa.reference.attention(q, k, v, **mods)
+        parts.append([x[0] for x in (forth, *pa.reference.attention_backward(g, q, k, v, **mods))])
+    exact = [np.concatenate(each) for each in zip(*parts, strict=True)]
+    answer = {}
+    for name, tensor, wanted in zip(("out", "d_query", "d_key", "d_value"), (out, *got), exact, strict=True):
+        found = await tensor.numpy()
+        assert not found[gap].any(), f"{name}: the gap is not zeros"
+        answer[name] = float(np.abs(np.delete(found, np.r_[gap], axis=0) - wanted).max()) / 1e-5
+    assert np.isneginf((await lse.numpy())[:, gap]).all()
     return answer

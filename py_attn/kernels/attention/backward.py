@@ -11,6 +11,7 @@ from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention.config import TILED_MAX_HEAD_DIM
 from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.options import (
     Call,
@@ -260,6 +261,11 @@ def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
 
 def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, heads: int) -> Tile:
     p, sequences = options.problem, options.sequences
+    if max(p.head_dim, p.value_head_dim) > TILED_MAX_HEAD_DIM:
+        raise ValueError(
+            f"query: the backward pass takes head dims up to {TILED_MAX_HEAD_DIM}, got {p.head_dim} and "
+            f"{p.value_head_dim}"
+        )
     plain = fitting_tiles(options, info, side)
     tile = choose_tile(usual_rows(rows, sequences), heads * p.batch * (sequences or 1), plain)
     if tile is None:

@@ -22,6 +22,8 @@ ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
 _ROWS_MIN_QUERIES = 16
 # Subgroups of 4 allow only small tiles, and shuffles gain no more than a few percent.
 _FEWEST_LANES = 8
+# They add a score's products one by one; over more than these, float32's error exceeds what the tests allow.
+TILED_MAX_HEAD_DIM = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,12 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
         variant = "rows" if options.problem.queries >= _ROWS_MIN_QUERIES else "naive"
     if variant in ("naive", "rows"):
         return Config(str(variant), unrolled=not info.software)
+    p = options.problem
+    if variant != "auto" and _too_wide(options):
+        raise ValueError(
+            f"variant: {variant} takes head dims up to {TILED_MAX_HEAD_DIM}, got {p.head_dim} and "
+            f"{p.value_head_dim}; naive and rows take more"
+        )
     fewest = 4 if variant == "subgroup" else _FEWEST_LANES
     if variant in ("subgroup", "auto"):
         tile = None
@@ -91,7 +99,7 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     if tile:
         return config_for_tile(options, info, "tiled", tile)
     if variant == "tiled":
-        p, allowed = options.problem, info.limits["maxComputeWorkgroupStorageSize"]
+        allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(
             f"variant: tiled with head dims {p.head_dim} and {p.value_head_dim} needs more workgroup memory "
             f"than the {allowed:,} bytes of {info}"
@@ -103,7 +111,13 @@ def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> list[Til
     """What this adapter can run as "tiled" or "subgroup", the fastest first."""
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
     size = info.subgroup_min_size if variant == "subgroup" else 0
+    if _too_wide(options):
+        return []
     return tiles_for(d4, dv4, info.limits, size, info.software, inline=options.runs_code_per_score)
+
+
+def _too_wide(options: Options) -> bool:
+    return max(options.problem.head_dim, options.problem.value_head_dim) > TILED_MAX_HEAD_DIM
 
 
 def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:

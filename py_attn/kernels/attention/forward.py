@@ -66,13 +66,13 @@ def attention(
     Parameters
     ----------
     query : Tensor or array_like
-        [B, Hq, Sq, D]; D from 1 to 512. Any strides. All three may come without B, or without B and H;
+        [B, Hq, Sq, D]; D from 1 to 576. Any strides. All three may come without B, or without B and H;
         results then lack the same axes.
     key : Tensor or array_like
         [B, Hkv, Sk, D]; Hq a multiple of Hkv (grouped-query attention, arXiv 2305.13245). Keys and values
         [1, Hkv, Sk, …] are shared by all batch elements of the queries, as in FlexAttention.
     value : Tensor or array_like
-        [B, Hkv, Sk, Dv]; Dv from 1 to 512.
+        [B, Hkv, Sk, Dv]; Dv from 1 to 576.
     mask : Tensor or array_like, optional
         Booleans (True = may attend) or floats (added to the scores), of any shape that broadcasts to
         [B, Hq, Sq, Sk]; broadcast axes are never expanded in memory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,47 @@ def check_cu_seqlens(name: str, value: Any, total: int) -> int:
                 f"{name}: expected values that never fall, got {numbers[at]} and then {numbers[at + 1]}"
             )
     return shape[0] - 1
+
+
+def split_at_gaps(
+    cu_seqlens: Mapping[str, Any], used: Mapping[str, Any], totals: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """cu_seqlens of three sequences for each one: what is used, queries without keys, keys without queries.
+
+    Parameters
+    ----------
+    cu_seqlens : mapping
+        ``cu_seqlens_q`` and ``cu_seqlens_k``, not on the device.
+    used : mapping
+        ``seqused_q`` and ``seqused_k``, [sequences] or None.
+    totals : mapping
+        The packed rows, by the names of ``cu_seqlens``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For tensors of the device, whose values would have to be read back, and for numbers that do not fit.
+    """
+    ends = {}
+    for (name, cu), (used_name, lengths) in zip(cu_seqlens.items(), used.items(), strict=True):
+        for n, x in ((name, cu), (used_name, lengths)):
+            if isinstance(x, Tensor):
+                raise TypeError(f"{n}: expected an array or a list where seqused is given, got a Tensor")
+        sequences = check_cu_seqlens(name, cu, totals[name])
+        edges = np.asarray(cu).astype(np.int64)
+        room = np.diff(edges)
+        numbers = room if lengths is None else np.asarray(lengths)
+        if numbers.dtype.kind not in "iu":
+            raise TypeError(f"{used_name}: expected integers, got {numbers.dtype}")
+        if numbers.shape != (sequences,):
+            raise ValueError(f"{used_name}: expected shape [{sequences}], got {list(numbers.shape)}")
+        if (numbers < 0).any() or (numbers > room).any():
+            at = int(np.argmax((numbers < 0) | (numbers > room)))
+            raise ValueError(f"{used_name}: expected 0 to {room[at]} for sequence {at}, got {numbers[at]}")
+        used_end = edges[:-1] + numbers
+        middle = edges[1:] if name == "cu_seqlens_q" else used_end
+        ends[name] = np.append(0, np.stack([used_end, middle, edges[1:]], 1)).astype(np.int32)
+    return ends
 
 
 def pack(call: Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Call:

@@ -12,7 +12,7 @@ from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention import backward, forward
 from py_attn.kernels.attention.config import Config, Variant
 from py_attn.kernels.attention.options import Call, Keywords, resolve
-from py_attn.kernels.attention.packing import pack
+from py_attn.kernels.attention.packing import pack, split_at_gaps
 from py_attn.kernels.attention.score_gradients import Wanted
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import shape_of
@@ -32,6 +32,8 @@ def varlen_attention(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
     variant: Variant | Config = "auto",
     return_lse: bool = False,
 ) -> Any:
@@ -46,6 +48,9 @@ def varlen_attention(
     cu_seqlens_q, cu_seqlens_k : Tensor or array_like of int
         [sequences + 1]: where each sequence begins, from 0 to the total. Sequences may be empty on
         either side. A Tensor's values are not read back but clamped on the GPU.
+    seqused_q, seqused_k : array_like of int, optional
+        [sequences]: how many of each sequence's first positions are used, all unless given. The others give
+        zeros and influence nothing. With these, ``cu_seqlens`` must not be Tensors.
     causal, window, scale, softcap, score_mod, mask_mod, sinks, variant, return_lse
         As in :func:`attention`, per sequence ("bottom-right" by its own lengths; a mod's ``b`` is the
         sequence, its ``q_idx`` and ``kv_idx`` count within it).
@@ -61,6 +66,9 @@ def varlen_attention(
     ValueError, TypeError
         For an argument that does not fit.
     """
+    cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod = _without_gaps(
+        query, key, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, score_mod, mask_mod
+    )
     tensors = {
         "query": query,
         "key": key,
@@ -97,6 +105,8 @@ def varlen_attention_backward(
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     sinks: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
     grad_lse: Any = None,
     captured: Sequence[Tensor] = (),
 ) -> tuple[Tensor, ...]:
@@ -110,6 +120,9 @@ def varlen_attention_backward(
         [Hq, total_q], from the forward call.
     grad_lse : Tensor or array_like, optional
         Gradient of the LSE, [Hq, total_q], where the objective depends on it too.
+    seqused_q, seqused_k : array_like of int, optional
+        As in the forward call. Gradients of what is not used are zeros. With ``sinks``, ``grad_out`` must be
+        finite and ``grad_lse`` zero there too.
     captured : sequence of Tensor
         As in :func:`attention_backward`; their gradients are summed over the sequences.
 
@@ -127,6 +140,9 @@ def varlen_attention_backward(
     ValueError, TypeError
         For an argument that does not fit.
     """
+    cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod = _without_gaps(
+        query, key, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, score_mod, mask_mod
+    )
     tensors = {
         "query": query,
         "key": key,
@@ -162,6 +178,31 @@ def resolve_packed(
     given = (("query", query), ("key", key), ("value", value))
     call = resolve(*(_lead(name, x, 3) for name, x in given), **keywords)
     return pack(call, cu_seqlens_q, cu_seqlens_k)
+
+
+def _without_gaps(
+    query: Any,
+    key: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    seqused_q: Any,
+    seqused_k: Any,
+    score_mod: Callable[..., Any] | None,
+    mask_mod: Callable[..., Any] | None,
+) -> tuple[Any, Any, Callable[..., Any] | None, Callable[..., Any] | None]:
+    """cu_seqlens in which gaps are sequences of their own, and the functions that count without them."""
+    if seqused_q is None and seqused_k is None:
+        return cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod
+    given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    shapes = {"cu_seqlens_q": shape_of("query", query), "cu_seqlens_k": shape_of("key", key)}
+    totals = {name: shape[0] if shape else 0 for name, shape in shapes.items()}
+    ends = split_at_gaps(given, {"seqused_q": seqused_q, "seqused_k": seqused_k}, totals)
+    changed_score, changed_mask = score_mod, mask_mod
+    if callable(score_mod):
+        changed_score = lambda s, b, *rest: score_mod(s, b // 3, *rest)  # noqa: E731
+    if callable(mask_mod):
+        changed_mask = lambda b, *rest: mask_mod(b // 3, *rest)  # noqa: E731
+    return ends["cu_seqlens_q"], ends["cu_seqlens_k"], changed_score, changed_mask
 
 
 def _lead(name: str, value: Any, rank: int) -> Any:

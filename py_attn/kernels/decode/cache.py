@@ -42,7 +42,7 @@ class KVCache:
     Parameters
     ----------
     batch, kv_heads, capacity, head_dim : int
-        Capacity in positions; head_dim from 1 to 512.
+        Capacity in positions; head_dim from 1 to 576.
     value_head_dim : int, optional
         head_dim unless given.
     dtype : str or (str, str)

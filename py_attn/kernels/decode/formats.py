@@ -64,6 +64,8 @@ def integers_of(dtype: str, dim: int) -> Integers | None:
 def turboquant_of(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
     """How rows are kept as TurboQuant's codes, None for other dtypes."""
     if dtype in turboquant.CACHE_DTYPES:
+        if dim > turboquant.MAX_DIM:
+            raise ValueError(f"dtype: {dtype} takes head dims up to {turboquant.MAX_DIM}, got {dim}")
         return turboquant.Format(turboquant.check_bits(int(dtype[-1]), qjl), dim, bool(qjl))
     if qjl:
         raise ValueError(f"qjl: expected quantised keys to spend a bit of, got keys of dtype {dtype!r}")

@@ -28,7 +28,7 @@ class PagedKVCache(KVCache):
     Parameters
     ----------
     kv_heads, blocks, head_dim : int
-        Of the pool: key/value heads, blocks, and the head dim from 1 to 512.
+        Of the pool: key/value heads, blocks, and the head dim from 1 to 576.
     block_table : Tensor or array_like of int
         [B, max_blocks]: block j of batch element b has its positions j · block_size and on. Blocks are
         numbered from 0; -1 where there is none yet. A tensor (int32 or uint32) is used as it is, and can be

@@ -27,6 +27,8 @@ from py_attn.kernels.rows import launch_rows
 from py_attn.turboquant_reference import ROUNDS, SEED
 
 MAX_BITS = 4
+#: The longest vectors; a head dim may be greater.
+MAX_DIM = 512
 CACHE_DTYPES = tuple(f"turboquant{bits}" for bits in range(MAX_BITS, 0, -1))
 _WORKGROUP = 64
 #: What lib/turboquant.wgsl needs of the rotation beside the vectors' length.
