@@ -40,7 +40,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
-//# include "lib/seen_output.wgsl"
+//# if hides
+//#   include "lib/seen_output.wgsl"
+//# endif
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
@@ -320,9 +322,11 @@ fn main(
 //# call(at, n) through_memory(False)
       if (i <= last_row && {{ n }} < DV4) {
         var four = scores[number][{{ at }}] * factor;
+//# if hides
         if (is_finite(factor) && !all(are_finite(four))) {
           four = seen_output(at, h, i, begin, end, reference, factor, 4u * {{ n }}, four);
         }
+//# endif
         out_put4(out_row + 4u * {{ n }}, four);
       }
 //# endcall

@@ -11,7 +11,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
-//# include "lib/seen_output.wgsl"
+//# if hides
+//#   include "lib/seen_output.wgsl"
+//# endif
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -81,7 +83,7 @@ fn main(
 //# if not has_prob_mod
     let value_row = value_head + u32(j) * params.value_strides.z;
     for (var d = 0u; d < DV4; d++) {
-      acc[d] = acc[d] * rescale + p * value_at4(value_row, params.value_strides.w, 4u * d);
+      acc[d] = acc[d] * rescale + p * SHRINK * value_at4(value_row, params.value_strides.w, 4u * d);
     }
 //# endif
   }
@@ -104,10 +106,12 @@ fn main(
 //# if has_prob_mod
     out_put4(out_row + 4u * d, acc[d]);
 //# else
-    var four = acc[d] * end_of_row.x;
+    var four = acc[d] * (end_of_row.x * UNSHRINK);
+//#   if hides
     if (is_finite(end_of_row.x) && !all(are_finite(four))) {
       four = seen_output(at, h, i, u32(begin), u32(max(begin, end)), row_max, end_of_row.x, 4u * d, four);
     }
+//#   endif
     out_put4(out_row + 4u * d, four);
 //# endif
   }

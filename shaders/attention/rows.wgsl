@@ -15,7 +15,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
-//# include "lib/seen_output.wgsl"
+//# if hides
+//#   include "lib/seen_output.wgsl"
+//# endif
 //##
 //# set every_score = softcap or masks or has_score_mod or mask_kind != "none"
 // Neighbours in a vector register go through the keys in step, so that they load the same addresses.
@@ -122,6 +124,7 @@ fn main(
     row_max[{{ r }}] = new_max{{ r }};
     row_sum[{{ r }}] *= rescale{{ r }};
     recent_sum[{{ r }}] = recent_sum[{{ r }}] * rescale{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));
+    let w{{ r }} = p{{ r }} * SHRINK;
 //# endfor
     if ((j - begin) % 64 == 60) {
       for (var r = 0u; r < ROWS; r++) {
@@ -134,7 +137,7 @@ fn main(
       let v{{ n }} = value_at4(value_row{{ n }}, params.value_strides.w, 4u * d);
 //# endfor
 //# for r in range(ROWS)
-      acc[{{ r }}u * DV4 + d] = acc[{{ r }}u * DV4 + d] * rescale{{ r }} + ((p{{ r }}.x * v0 + p{{ r }}.y * v1) + (p{{ r }}.z * v2 + p{{ r }}.w * v3));
+      acc[{{ r }}u * DV4 + d] = acc[{{ r }}u * DV4 + d] * rescale{{ r }} + ((w{{ r }}.x * v0 + w{{ r }}.y * v1) + (w{{ r }}.z * v2 + w{{ r }}.w * v3));
 //# endfor
     }
   }
@@ -144,10 +147,12 @@ fn main(
     let i = at.query_begin + first_row + r;
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
     for (var d = 0u; d < DV4; d++) {
-      var four = acc[r * DV4 + d] * end_of_row.x;
+      var four = acc[r * DV4 + d] * (end_of_row.x * UNSHRINK);
+//# if hides
       if (is_finite(end_of_row.x) && !all(are_finite(four))) {
         four = seen_output(at, h, first_row + r, u32(begin), u32(max(begin, end)), row_max[r], end_of_row.x, 4u * d, four);
       }
+//# endif
       out_put4(out_row + 4u * d, four);
     }
 //# if return_lse

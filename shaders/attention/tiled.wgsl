@@ -19,7 +19,9 @@
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
-//# include "lib/seen_output.wgsl"
+//# if hides
+//#   include "lib/seen_output.wgsl"
+//# endif
 {{ vec4_reader("query", D4) }}
 {{ vec4_reader("key", D4) }}
 {{ vec4_reader("value", DV4) }}
@@ -179,6 +181,7 @@ fn main(
 //#   call(g) each("g", BK // (4 * TX), unrolled)
     s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - maximum") }};
     sum4 += s[{{ r }} * SCORES + {{ g }}];
+    s[{{ r }} * SCORES + {{ g }}] *= SHRINK;
 //#   endcall
     row_sum[{{ r }}] = row_sum[{{ r }}] * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
@@ -193,8 +196,10 @@ fn main(
   workgroupBarrier();
 //# endif
 {{ across_row("row_sum", "sum") }}
+//# if hides
   // Whether a row that has a softmax has an output that is not finite.
   var lost = false;
+//# endif
 //# call(r) each("r", ROWS, unrolled)
   let i = first_row + {{ row_number.format(r) }};
 //#   if has_splits
@@ -203,8 +208,10 @@ fn main(
     let factor = select(1.0 / row_sum[{{ r }}], 0.0, row_sum[{{ r }}] == 0.0);
 //#     call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      let four = acc[{{ r }} * COLUMNS + {{ o }}] * factor;
+      let four = acc[{{ r }} * COLUMNS + {{ o }}] * (factor * UNSHRINK);
+//#       if hides
       lost = lost | (is_finite(row_sum[{{ r }}]) & !all(are_finite(four)));
+//#       endif
       partials[row + {{ o }} * TX + tx] = four;
     }
 //#     endcall
@@ -218,8 +225,10 @@ fn main(
     let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i));
 //#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
     if ({{ o }} * TX + tx < DV4) {
-      let four = acc[{{ r }} * COLUMNS + {{ o }}] * end_of_row.x;
+      let four = acc[{{ r }} * COLUMNS + {{ o }}] * (end_of_row.x * UNSHRINK);
+//#     if hides
       lost = lost | (is_finite(end_of_row.x) & !all(are_finite(four)));
+//#     endif
       out_put4(out_row + 4u * ({{ o }} * TX + tx), four);
     }
 //#   endcall
@@ -230,6 +239,7 @@ fn main(
 //#   endif
   }
 //# endcall
+//# if hides
   if (!lost) {
     return;
   }
@@ -258,7 +268,7 @@ fn main(
 //# else
     let factor = row_end(h, maximum, sum).x;
 //# endif
-    four *= factor;
+    four *= factor * UNSHRINK;
     if (!is_finite(sum) || !is_finite(factor) || all(are_finite(four))) {
       continue;
     }
@@ -271,4 +281,5 @@ fn main(
 //# endif
     out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, at.query_begin + i)) + 4u * column, four);
   }
+//# endif
 }

@@ -325,7 +325,7 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# call(m) each("m", held, unrolled)
     let weight = {{ exp_of("s[" ~ m ~ "] - row_max") }};
     row_sum += weight;
-    s[{{ m }}] = weight{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
+    s[{{ m }}] = weight * SHRINK{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
 //# endcall
 //# endmacro
 //##
@@ -391,11 +391,13 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
     let end_of_row = row_end(own_head, max_of_teams, sum_of_teams);
     let factor = end_of_row.x{{ " * scales[2u * (b * params.kv_heads + kv_head) + 1u]" if value_dtype == "int8" }};
     for (var t = 0u; t < TEAMS; t++) {
-      team_factor[thread_index * TEAMS + t] *= factor;
+      team_factor[thread_index * TEAMS + t] *= factor * UNSHRINK;
     }
+//# if hides
     // From here on these are of the row, for seen_output.
     team_max[thread_index * TEAMS] = max_of_teams;
     team_sum[thread_index * TEAMS] = factor;
+//# endif
     let row_of_split = ((b * params.heads + own_head) * params.queries + own_query) * params.splits + split;
 //# if return_lse
     store_lse(row_of_split, end_of_row);
@@ -423,9 +425,11 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
     let n = number % {{ acc_vec4s }}u;
     let vec4_of_row = {{ value_vec4s }}u * (e % VALUE_LANES + VALUE_LANES * (n / {{ value_vec4s }}u)) + n % {{ value_vec4s }}u;
     if (row < rows && vec4_of_row < DV4) {
+//# if hides
       if (!all(are_finite(sum))) {
         sum = seen_output(b, kv_head, number / {{ acc_vec4s }}u, row, begin, end, vec4_of_row, sum);
       }
+//# endif
       let head = kv_head * params.group + row / params.queries;
       let at = ((b * params.heads + head) * params.queries + row % params.queries) * params.splits + split;
       out_put4(4u * (at * DV4 + vec4_of_row), sum);
@@ -433,6 +437,7 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
   }
 //# endmacro
 //# set element = "b" if has_totals else ""
+//# if hides
 
 /// A vec4 of the output of row `row`, the r-th of the workgroup, over the split's keys that it sees, where what the
 /// kernel found is not finite: as in lib/seen_output.wgsl.
@@ -492,6 +497,7 @@ fn seen_output(b: u32, kv_head: u32, r: u32, row: u32, begin: u32, end: u32, vec
   }
   return select(select(lost, sum, are_finite(lost)), found, are_finite(found));
 }
+//# endif
 
 @compute @workgroup_size(WORKGROUP)
 fn main(

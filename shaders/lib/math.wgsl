@@ -4,6 +4,10 @@
 const LOWEST = -0x1.fffffep+127f;
 const LOG2_E = 1.4426950408889634f;
 const LN_2 = 0.6931471805599453f;
+// What weights are multiplied by before they meet values: the sum of a quarter of a million weighted values then fits in
+// a float32 wherever their mean does. A power of two costs no digits.
+const SHRINK = 0x1p-18f;
+const UNSHRINK = 0x1p+18f;
 
 /// Minus infinity, compared as bits: compilers may assume that no float is infinite.
 fn is_hidden(x: f32) -> bool {

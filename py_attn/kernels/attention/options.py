@@ -78,6 +78,12 @@ class Options:
         return self.mask is not None or bool(self.mods.wgsl)
 
     @property
+    def hides(self) -> bool:
+        """Whether a tile that a row needs may hold keys that it does not see. Lengths are where tiles end."""
+        masking = self.problem.masking
+        return self.runs_code_per_score or (masking.window_left, masking.window_right) != (None, None)
+
+    @property
     def out_shape(self) -> tuple[int, int, int, int]:
         """The output seen as [B, Hq, Sq, Dv]."""
         p = self.problem
@@ -119,6 +125,7 @@ class Options:
         found["varlen"] = self.sequences is not None
         found |= self.mods.constants()
         found["masks"] = self.mask is not None or self.mods.has_mask_mod
+        found["hides"] = self.hides
         found["in_cache"] = found["has_kept"] = False
         found["D"] = self.problem.head_dim
         found["D4"] = in_vec4s(self.problem.head_dim)

@@ -103,6 +103,12 @@ class Call(NamedTuple):
             "query_position": cache.total - self.problem.queries,
         }
 
+    @property
+    def hides(self) -> bool:
+        """Whether a row may not see some of the keys that a split goes through."""
+        windowed = self.problem.masking.window_left is not None
+        return self.problem.queries > 1 or windowed or bool(self.mods.wgsl) or "left_padding" in self.tensors
+
     def score_params(self) -> dict[str, Any]:
         """Values of ``SCORE_PARAMS``, without the query's strides; there are no mask and no lengths."""
         p, nothing = self.problem, (0, 0, 0, 0)

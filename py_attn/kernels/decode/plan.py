@@ -328,6 +328,7 @@ def _split_constants(
         "value_row": value_form.row() if value_form else None,
         "mask_kind": "none",
         "masks": call.mods.has_mask_mod,
+        "hides": call.hides,
         "has_lengths": False,
         "in_cache": True,
         **turboquant.ROTATION,
