@@ -115,7 +115,7 @@ async def check_hidden(case):
     )
     hides = not set(case["hide"]) <= {"lengths", "softcap"}
     for name in case["where"]:
-        # A score of minus infinity that comes from an infinite key hides it only in calls that hide keys at all.
+        # A score of minus infinity that comes from an infinite key hides it only in calls that hide keys.
         # In others its value has the weight 0, as in PyTorch, and 0 · infinity is NaN.
         what = case["what"] if hides or name in ("value", "grad") else ["nan"]
         poison(random, arrays[name], what, case["share"])
