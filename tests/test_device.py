@@ -275,8 +275,8 @@ def test_poison_comes_before_the_kernel(device, bridge):
 
 def test_params_blocks_are_apart(device, bridge):
     inputs = qkv(device)
-    for causal in (False, False, True):
-        pa.attention(*inputs, causal=causal)
+    for window in ((1, 1), (1, 1), (2, 0)):
+        pa.attention(*inputs, window=window)
     first, second = (launch.params for launch in bridge.programs[1])
     assert len(first) == len(second)
     assert first != second
@@ -490,7 +490,8 @@ def broken_shader():
         bindings=(Binding("source", "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={
             "source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
-            "dtypes": ("float32",), "has_state": False, "has_totals": False,
+            "dtypes": ("float32",), "has_state": False, "has_totals": False, "has_pages": False,
+            "turns": False,
             "D": 4, "D4": 1, "WORKGROUP": 64,
         },
     )  # fmt: skip
@@ -505,13 +506,13 @@ def dispatch(device, shader):
 def test_shader_errors_name_the_line_of_the_template(device, bridge):
     shader = broken_shader()
     dispatch(device, shader)
-    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "= row_slot" in text)
+    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "= target_row" in text)
     bridge.errors = [BridgeError("shader", shader.label, "no such thing as 'slot'", line)]
     with pytest.raises(ShaderError, match=r"cache_append/test, decode/append.wgsl:\d+: no such") as caught:
         run(device.synchronize())
     number = int(str(caught.value).split("decode/append.wgsl:")[1].split(":")[0])
     template = (shader_folder() / "decode/append.wgsl").read_text(encoding="utf-8").splitlines()
-    assert "= row_slot" in template[number - 1]
+    assert "= target_row" in template[number - 1]
 
 
 def test_a_broken_shader_is_named_before_what_it_broke(device, bridge):

@@ -46,8 +46,16 @@ def refusal(words):
 class FakePromise:
     """Kept at once, in the running event loop."""
 
-    def then(self, kept, broken=None):
+    def then(self, kept):
         asyncio.get_running_loop().call_soon(kept, None)
+
+    def __await__(self):
+        return asyncio.sleep(0).__await__()
+
+
+class NeverKept:
+    def __await__(self):
+        return asyncio.Event().wait().__await__()
 
 
 class FakeBuffer:
@@ -234,7 +242,7 @@ async def test_a_loss_is_no_error_but_the_reason(bridge, fake):
 
 async def test_a_wait_ends_with_the_device():
     waits = Waits()
-    waiting = asyncio.ensure_future(waits.until(lambda: SimpleNamespace(then=lambda *_: None)))
+    waiting = asyncio.ensure_future(waits.until(NeverKept))
     await asyncio.sleep(0)
     waits.end("destroyed")
     with pytest.raises(pa.DeviceLostError, match="destroyed"):
@@ -245,7 +253,7 @@ async def test_a_wait_ends_with_the_device():
 
 def test_a_wait_of_a_closed_loop_does_no_harm():
     waits, loop = Waits(), asyncio.new_event_loop()
-    waiting = loop.create_task(waits.until(lambda: SimpleNamespace(then=lambda *_: None)))
+    waiting = loop.create_task(waits.until(NeverKept))
     loop.run_until_complete(asyncio.sleep(0))
     waiting.cancel()
     loop.run_until_complete(asyncio.gather(waiting, return_exceptions=True))

@@ -250,15 +250,21 @@ def test_nothing_is_held_on_to():
     assert device.memory_allocated() == before
 
 
-def measured_unasked(bridge, then=None, seconds=0.3):
-    """A device that was called, and that nobody called for a while."""
+async def measured(device, classes):
+    """Wait until so many classes of calls are measured."""
+    while len(device.tuner.choices) < classes:
+        await asyncio.sleep(0.01)
+
+
+def measured_unasked(bridge, then=None, seconds=None):
+    """A device that was called, and that nobody called for these seconds, or until the call is measured."""
 
     async def visit():
         device = await pa.request_device(bridge)
         call(device)
         if then:
             then(device)
-        await asyncio.sleep(seconds)
+        await (asyncio.sleep(seconds) if seconds else measured(device, 1))
         return device
 
     with mock.patch.object(tuning, "IDLE_S", 0.02):
@@ -296,7 +302,7 @@ def test_measuring_makes_way_for_calls():
             await asyncio.sleep(0.01)
             call(device, causal=True)
         seen = len(bridge.timed)
-        await asyncio.sleep(0.3)
+        await measured(device, 2)
         return seen, device
 
     with mock.patch.object(tuning, "IDLE_S", 0.05):
