@@ -506,13 +506,13 @@ def dispatch(device, shader):
 def test_shader_errors_name_the_line_of_the_template(device, bridge):
     shader = broken_shader()
     dispatch(device, shader)
-    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "= target_row" in text)
+    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "(target_row" in text)
     bridge.errors = [BridgeError("shader", shader.label, "no such thing as 'slot'", line)]
     with pytest.raises(ShaderError, match=r"cache_append/test, decode/append.wgsl:\d+: no such") as caught:
         run(device.synchronize())
     number = int(str(caught.value).split("decode/append.wgsl:")[1].split(":")[0])
     template = (shader_folder() / "decode/append.wgsl").read_text(encoding="utf-8").splitlines()
-    assert "= target_row" in template[number - 1]
+    assert "(target_row" in template[number - 1]
 
 
 def test_a_broken_shader_is_named_before_what_it_broke(device, bridge):
