@@ -38,8 +38,8 @@ def copying_shader(source="source", variant="test"):
                             count="u32", first_slot="u32", capacity="u32", kept="u32"),
         bindings=(Binding(source, "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={"source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
-                   "dtypes": ("float32",), "has_state": False, "has_totals": False, "has_pages": False, "turns": False,
-                   "D": 4, "D4": 1, "WORKGROUP": 64},
+                   "dtypes": ("float32",), "has_state": False, "has_totals": False,
+                   "has_pages": False, "turns": False, "D": 4, "D4": 1, "WORKGROUP": 64},
     )
 
 def dispatch(shader, buffers):
