@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -65,9 +66,37 @@ def run(coroutine):
     return asyncio.run(coroutine)
 
 
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still while anything runs, and goes on to the next timer when nothing else is left."""
+
+    def __init__(self):
+        super().__init__()
+        self._now = 0.0
+
+    def time(self):
+        return self._now
+
+    def _run_once(self):
+        if not self._ready and self._scheduled:
+            self._now = max(self._now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def run_stepped(coroutine):
+    """Run it with a clock that does not depend on how long anything takes on this machine."""
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        return runner.run(coroutine)
+
+
 @pytest.fixture(autouse=True)
 def no_default(monkeypatch):
     monkeypatch.setattr(gpu_device, "_default", None)
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch):
+    """What a measurement takes here is no part of the time it may take; a test says otherwise by itself."""
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 def prefers(rows):
@@ -262,7 +291,7 @@ def measured_unasked(bridge, then=None, seconds=0.3):
         return device
 
     with mock.patch.object(tuning, "IDLE_S", 0.02):
-        return run(visit())
+        return run_stepped(visit())
 
 
 def test_measured_while_nothing_else_happens():
@@ -300,7 +329,7 @@ def test_measuring_makes_way_for_calls():
         return seen, device
 
     with mock.patch.object(tuning, "IDLE_S", 0.05):
-        during, device = run(visit())
+        during, device = run_stepped(visit())
     assert during == 0
     assert len(device.tuner.choices) == 2
 
