@@ -490,9 +490,8 @@ def broken_shader():
         bindings=(Binding("source", "f32"), Binding("cache", "vec4<f32>", writes=True)),
         constants={
             "source_dtype": "float32", "source_packed": False, "cache_dtype": "float32",
-            "dtypes": ("float32",), "has_state": False, "has_totals": False, "has_pages": False,
-            "turns": False,
-            "D": 4, "D4": 1, "WORKGROUP": 64,
+            "dtypes": ("float32",), "has_state": False, "has_totals": False,
+            "has_pages": False, "turns": False, "D": 4, "D4": 1, "WORKGROUP": 64,
         },
     )  # fmt: skip
 
@@ -506,13 +505,13 @@ def dispatch(device, shader):
 def test_shader_errors_name_the_line_of_the_template(device, bridge):
     shader = broken_shader()
     dispatch(device, shader)
-    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "(target_row" in text)
+    line = next(n for n, text in enumerate(shader.wgsl.splitlines(), 1) if "let head = row" in text)
     bridge.errors = [BridgeError("shader", shader.label, "no such thing as 'slot'", line)]
     with pytest.raises(ShaderError, match=r"cache_append/test, decode/append.wgsl:\d+: no such") as caught:
         run(device.synchronize())
     number = int(str(caught.value).split("decode/append.wgsl:")[1].split(":")[0])
     template = (shader_folder() / "decode/append.wgsl").read_text(encoding="utf-8").splitlines()
-    assert "(target_row" in template[number - 1]
+    assert "let head = row" in template[number - 1]
 
 
 def test_a_broken_shader_is_named_before_what_it_broke(device, bridge):

@@ -43,19 +43,16 @@ def refusal(words):
     return wgpu.GPUValidationError(f"Validation Error\n\nCaused by:\n  {words}")
 
 
-class FakePromise:
-    """Kept at once, in the running event loop."""
-
-    def then(self, kept):
-        asyncio.get_running_loop().call_soon(kept, None)
-
-    def __await__(self):
-        return asyncio.sleep(0).__await__()
+def open_promise():
+    """wgpu's own, which nobody keeps; as in wgpu it belongs to the running event loop."""
+    return wgpu.GPUPromise("fake", None)
 
 
-class NeverKept:
-    def __await__(self):
-        return asyncio.Event().wait().__await__()
+def kept_promise():
+    """Kept at once, as by the thread that polls the device."""
+    promise = open_promise()
+    promise._wgpu_set_input(None)
+    return promise
 
 
 class FakeBuffer:
@@ -63,7 +60,7 @@ class FakeBuffer:
         self.size, self.bytes = size, bytearray(size)
 
     def map_async(self, mode):
-        return FakePromise()
+        return kept_promise()
 
     def read_mapped(self, copy=True):
         return memoryview(self.bytes)
@@ -242,18 +239,18 @@ async def test_a_loss_is_no_error_but_the_reason(bridge, fake):
 
 async def test_a_wait_ends_with_the_device():
     waits = Waits()
-    waiting = asyncio.ensure_future(waits.until(NeverKept))
+    waiting = asyncio.ensure_future(waits.until(open_promise))
     await asyncio.sleep(0)
     waits.end("destroyed")
     with pytest.raises(pa.DeviceLostError, match="destroyed"):
         await waiting
     with pytest.raises(pa.DeviceLostError, match="destroyed"):
-        await waits.until(FakePromise)
+        await waits.until(kept_promise)
 
 
 def test_a_wait_of_a_closed_loop_does_no_harm():
     waits, loop = Waits(), asyncio.new_event_loop()
-    waiting = loop.create_task(waits.until(NeverKept))
+    waiting = loop.create_task(waits.until(open_promise))
     loop.run_until_complete(asyncio.sleep(0))
     waiting.cancel()
     loop.run_until_complete(asyncio.gather(waiting, return_exceptions=True))

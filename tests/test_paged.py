@@ -49,6 +49,25 @@ def test_appends_and_decodes_read_the_table(device, dtype):
         assert ("block_table" in buffers) == (shader.name == "decode_split")
 
 
+def test_a_buffer_too_few_for_several_splits(device, bridge):
+    assert bridge.info.limits["maxStorageBuffersPerShaderStage"] == 8
+    scales = {"k_scale": 0.1, "v_scale": 0.1}
+    cache = pa.PagedKVCache(1, 7, 8, block_table=[[1, 2]], block_size=512, dtype="int8", **scales)
+    query, documents = device.empty((1, 2, 1, 8)), device.empty((1, 1024), "int32")
+    found = plan(device, pa.decode_attention, query, cache)
+    assert [shader.name for shader, *_ in found] == ["decode_split", "decode_reduce"]
+    assert len(found[0][3]) == 8
+    masked = {"mask_mod": lambda b, h, q, k: documents[b, q] == documents[b, k]}
+    (split,) = plan(device, pa.decode_attention, query, cache, **masked)
+    assert len(split[3]) == 8
+    before = len(bridge.log)
+    for options in ({"splits": 3}, {"return_lse": True}, {"left_padding": device.empty((1,), "int32")}):
+        with pytest.raises(ValueError, match=r"decode_split.*: 9 buffers needed, this device binds 8"):
+            pa.decode_attention(query, cache, **masked, **options)
+    device.flush()
+    assert not [entry for entry in bridge.log[before:] if entry[0] == "create_pipeline"]
+
+
 def test_one_plan_serves_every_table(device):
     cache, rows, query = paged(), device.empty((2, 3, 1, 8)), device.empty((2, 6, 1, 8))
     for table in (TABLE, [[1, 2, 3], [0, 5, 6]]):

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import heapq
 import math
+import re
 
 import numpy as np
 import pytest
@@ -699,7 +700,8 @@ def test_a_software_adapter_decodes_with_few_loops_and_loads_once(
     cache.append(*(device.empty((1, 2, 8, head_dim)) for _ in "kv"))
     launches = plan(device, pa.decode_attention, device.empty((1, 4, 1, head_dim)), cache, splits=1)
     (wgsl,) = [shader.wgsl for shader, *_ in launches if shader.name == "decode_split"]
-    assert ("for (var n = 0u" not in wgsl) == written_out
+    # Loops over an invocation's arrays end at a constant; what goes through all keys again is always a loop.
+    assert (re.search(r"for \(var n = 0u; n < \d+u;", wgsl) is None) == written_out
     assert ("next_k" in wgsl) == prefetches
 
 

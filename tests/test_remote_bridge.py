@@ -203,16 +203,34 @@ async def test_a_cancelled_wait_leaves_nothing():
     device = await fake.page.request_device()
     tensor = device.tensor(np.ones(4, np.float32))
     fake.deaf = True
+
+    async def asked(op):
+        """The number of the one question that is open, once it is this one."""
+        async with asyncio.timeout(60):
+            while True:
+                commands = [command for message in fake.messages for command in message.get("ops", ())]
+                open_ones = {c["id"]: c["op"] for c in commands if c.get("id") in fake.page._pending}
+                if list(open_ones.values()) == [op] and len(fake.page._pending) == 1:
+                    return next(iter(open_ones))
+                await asyncio.sleep(0)
+
     reading = asyncio.create_task(tensor.numpy())
-    await asyncio.sleep(0.01)
+    await asked("read_buffer")
     reading.cancel()
-    # Reading back asks for errors at its end; cancelling ends that wait too. What the page still answers is
-    # for whoever waits next.
-    await asyncio.sleep(0.01)
+    # reading back asks for errors at its end; cancelling ends that wait too
+    number = await asked("synchronize")
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    (asked,) = fake.page._pending
-    fake.answer({"kind": "bridge-answer", "id": asked, "result": []}, [])
-    await asyncio.sleep(0.01)
+    # what the page answers to that is kept for whoever waits next, and nothing else is left
+    assert list(fake.page._pending) == [number]
+    error = {"kind": "validation", "label": "x", "message": "it went wrong", "line": 0}
+    fake.answer({"kind": "bridge-answer", "id": number, "result": [error]}, [])
+    async with asyncio.timeout(60):
+        while fake.page._pending:
+            await asyncio.sleep(0)
+    fake.deaf = False
+    with pytest.raises(pa.GPUValidationError, match="it went wrong"):
+        await device.synchronize()
+    await device.synchronize()
     assert not fake.page._pending

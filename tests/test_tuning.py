@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -65,9 +66,37 @@ def run(coroutine):
     return asyncio.run(coroutine)
 
 
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still while anything runs, and goes on to the next timer when nothing else is left."""
+
+    def __init__(self):
+        super().__init__()
+        self._now = 0.0
+
+    def time(self):
+        return self._now
+
+    def _run_once(self):
+        if not self._ready and self._scheduled:
+            self._now = max(self._now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def run_stepped(coroutine):
+    """Run it with a clock that does not depend on how long anything takes on this machine."""
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        return runner.run(coroutine)
+
+
 @pytest.fixture(autouse=True)
 def no_default(monkeypatch):
     monkeypatch.setattr(gpu_device, "_default", None)
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch):
+    """What a measurement takes here is no part of the time it may take; a test says otherwise by itself."""
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 def prefers(rows):
@@ -250,25 +279,19 @@ def test_nothing_is_held_on_to():
     assert device.memory_allocated() == before
 
 
-async def measured(device, classes):
-    """Wait until so many classes of calls are measured."""
-    while len(device.tuner.choices) < classes:
-        await asyncio.sleep(0.01)
-
-
-def measured_unasked(bridge, then=None, seconds=None):
-    """A device that was called, and that nobody called for these seconds, or until the call is measured."""
+def measured_unasked(bridge, then=None, seconds=0.3):
+    """A device that was called, and that nobody called for a while."""
 
     async def visit():
         device = await pa.request_device(bridge)
         call(device)
         if then:
             then(device)
-        await (asyncio.sleep(seconds) if seconds else measured(device, 1))
+        await asyncio.sleep(seconds)
         return device
 
     with mock.patch.object(tuning, "IDLE_S", 0.02):
-        return run(visit())
+        return run_stepped(visit())
 
 
 def test_measured_while_nothing_else_happens():
@@ -302,11 +325,11 @@ def test_measuring_makes_way_for_calls():
             await asyncio.sleep(0.01)
             call(device, causal=True)
         seen = len(bridge.timed)
-        await measured(device, 2)
+        await asyncio.sleep(0.3)
         return seen, device
 
     with mock.patch.object(tuning, "IDLE_S", 0.05):
-        during, device = run(visit())
+        during, device = run_stepped(visit())
     assert during == 0
     assert len(device.tuner.choices) == 2
 

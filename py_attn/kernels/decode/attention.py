@@ -61,7 +61,7 @@ def decode_attention(
         Which numbers are pairs, as ``interleaved`` of :func:`py_attn.rotary`.
     splits : int or str
         1 to 1024, or "auto": from the number of keys (the capacity of a ragged cache) and of workgroups
-        without splitting.
+        without splitting; 1 where the adapter has a buffer too few for several.
     return_lse : bool
         Also return the LSE.
 

@@ -354,7 +354,12 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
     shape = choose_workgroup_shape(call.rows, keys, values, info)
     row_tiles = -(-call.rows // shape.rows)
     workgroups = max(1, p.batch * p.kv_heads * row_tiles)
-    count = call.splits or choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
+    count = call.splits
+    if count is None and call.buffers_of_splits > info.limits["maxStorageBuffersPerShaderStage"]:
+        # A single split writes no row sums, which takes one buffer less.
+        count = 1
+    elif count is None:
+        count = choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
     if not call.on_gpu:
         count = max(1, min(count, call.visible_keys))
     return Config(

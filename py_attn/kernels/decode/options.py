@@ -12,6 +12,7 @@ from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
 from py_attn.kernels.decode.cache import KVCache
+from py_attn.kernels.decode.pages import TABLE
 from py_attn.kernels.mods import Mods, trace_mods
 from py_attn.kernels.operands import Operand, operand
 from py_attn.kernels.rotary import Rotary, check_keyword
@@ -67,6 +68,12 @@ class Call(NamedTuple):
     def has_state(self) -> bool:
         """Whether the query's position, and so the cache's length, is read from a state on the GPU."""
         return "state" in self.tensors
+
+    @property
+    def buffers_of_splits(self) -> int:
+        """How many buffers the launch over several splits binds: what it reads, its output and row sums."""
+        read = ("query", "state", "totals", "left_padding", TABLE, "cache keys", "cache values", "scales")
+        return sum(name in self.tensors for name in read) + len(self.mods.args()) + 2
 
     @property
     def on_gpu(self) -> bool:
