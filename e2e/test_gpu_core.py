@@ -200,6 +200,23 @@ with device.timer() as timer:
     assert sum(wall for _, wall in rows) > 0
 
 
+def test_more_dispatches_than_a_query_set_has_timestamps(run, lab):
+    seen, timestamps, error = run("""
+q = device.tensor(normal(1, 1, 2, 8))
+with device.record() as program:
+    for _ in range(2060):  # a query set has room for 2048
+        last = pa.attention(q, q, q)
+with device.timer() as timer:
+    program.submit()
+rows = await timer.results()
+[len(rows), sum(0 <= row.gpu_us < 1e6 for row in rows if row.gpu_us is not None),
+ float(np.abs(await last.numpy() - pa.reference.attention(*[await q.numpy()] * 3)).max())]
+""")
+    assert seen == 2060
+    assert timestamps == (2060 if "timestamp-query" in lab.info["features"] else 0)
+    assert error < 1e-6
+
+
 # Errors
 
 

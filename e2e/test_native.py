@@ -116,6 +116,26 @@ def test_a_loss_ends_the_wait(lab):
     assert asyncio.run(lose()) < 0.5
 
 
+def test_wgpus_device_may_be_destroyed_by_others(lab):
+    async def lose():
+        device = await pa.request_device()
+        x = device.tensor(X)
+        task = asyncio.ensure_future(long_work(device).numpy())
+        await asyncio.sleep(0.01)
+        device._bridge._device.destroy()
+        for work in (task, device.synchronize(), x.numpy()):
+            with pytest.raises(pa.DeviceLostError, match=r"the device was lost \(destroyed\)"):
+                await asyncio.wait_for(work, 5)
+        another = await pa.request_device()
+        with pytest.raises(pa.DeviceLostError, match="request a new one and upload again"):
+            pa.attention(another.tensor(X), x, x)
+        found = await error_of(another)
+        another.destroy()
+        return found
+
+    assert asyncio.run(lose()) < 1e-5
+
+
 def test_no_memory_left(lab):
     if "SwiftShader" not in lab.info["adapter"]:
         pytest.skip("other drivers hand out memory that they do not have, or have very much")

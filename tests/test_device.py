@@ -372,6 +372,18 @@ def test_a_program_keeps_its_tensors(device, bridge):
     assert len(bridge.programs) == 1
 
 
+def test_a_dropped_program_goes_from_the_bridge_too(device, bridge):
+    with device.record() as program:
+        out = pa.attention(*qkv(device))
+    program.submit()
+    del program
+    gc.collect()
+    assert len(bridge.of("destroy_program")) == 1
+    # What was submitted is computed nevertheless.
+    assert [len(launches) for launches in bridge.programs] == [1]
+    assert device.memory_allocated() == out.nbytes
+
+
 def test_a_program_of_a_destroyed_tensor_is_refused(device, bridge):
     inputs = qkv(device)
     with device.record() as program:

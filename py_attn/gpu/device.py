@@ -250,6 +250,16 @@ class Device:
 
     # work
 
+    def release_memory(self) -> None:
+        """Destroy the buffers of dropped tensors, which are kept for new tensors of their sizes."""
+        self._memory.release()
+        self.flush()
+
+    @property
+    def lacks(self) -> int:
+        """How many buffers could not be made so far, as there was no room for them."""
+        return self._memory.lacks
+
     def run(self, plan: Plan, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Record a plan's launches on the tensors of one call.
 

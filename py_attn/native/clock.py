@@ -14,6 +14,9 @@ from py_attn.gpu.bridge import RawTiming
 from py_attn.native.errors import Errors
 from py_attn.native.waiting import Fences, Waits
 
+#: Passes of one query set: WebGPU allows 4,096 queries in each.
+_PASSES = 2048
+
 
 class Clock:
     """Times ``count`` compute passes by the wall clock, and by timestamps where the device has them."""
@@ -24,18 +27,22 @@ class Clock:
         self._count = count
         self._submitted = [0.0] * count
         self._ended: dict[int, float] = {}
-        self._queries: wgpu.GPUQuerySet | None = None
+        self._queries: list[wgpu.GPUQuerySet] = []
         if count and "timestamp-query" in device.features:
-            kind: Any = wgpu.QueryType.timestamp
-            make = device.create_query_set
-            self._queries = errors.guarded("timestamps", lambda: make(type=kind, count=2 * count))
+            counts = [2 * min(_PASSES, count - first) for first in range(0, count, _PASSES)]
+            self._queries = errors.guarded("timestamps", lambda: [self._query_set(n) for n in counts]) or []
+
+    def _query_set(self, count: int) -> wgpu.GPUQuerySet:
+        kind: Any = wgpu.QueryType.timestamp
+        return self._device.create_query_set(type=kind, count=count)
 
     def writes(self, index: int) -> Any:
         """Where a pass writes its timestamps."""
-        if self._queries is None:
+        if not self._queries:
             return None
+        queries, first = self._queries[index // _PASSES], 2 * (index % _PASSES)
         begin, end = "beginning_of_pass_write_index", "end_of_pass_write_index"
-        return {"query_set": self._queries, begin: 2 * index, end: 2 * index + 1}
+        return {"query_set": queries, begin: first, end: first + 1}
 
     def submitted(self, index: int) -> None:
         """Note that a pass was just submitted, and watch for its end."""
@@ -49,7 +56,7 @@ class Clock:
     async def read(self, waits: Waits) -> list[RawTiming]:
         """Wait for all passes; a wall time begins no earlier than the pass before ended."""
         gpu_us: list[float | None] = [None] * self._count
-        if self._queries is not None:
+        if self._queries:
             gpu_us = list(await self._read_timestamps(waits))
         elif self._count:
             await waits.until(self._fences.promise)
@@ -66,7 +73,8 @@ class Clock:
         resolved = make(size=size, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
         staging = make(size=size, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
         encoder = self._device.create_command_encoder()
-        encoder.resolve_query_set(self._queries, 0, 2 * self._count, resolved, 0)
+        for number, queries in enumerate(self._queries):
+            encoder.resolve_query_set(queries, 0, queries.count, resolved, 16 * _PASSES * number)
         encoder.copy_buffer_to_buffer(resolved, 0, staging, 0, size)
         self._device.queue.submit([encoder.finish()])
         try:

@@ -12,7 +12,7 @@ from py_attn.errors import DeviceLostError
 from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, RawTiming, ShaderMessage
 from py_attn.native.clock import Clock
 from py_attn.native.compiler import compile_text, make_pipeline
-from py_attn.native.errors import Errors
+from py_attn.native.errors import Errors, words_of
 from py_attn.native.programs import Bindings, Dispatch, Pipeline, decode, encode
 from py_attn.native.waiting import Fences, Poller, Waits
 
@@ -34,7 +34,7 @@ class NativeDeviceBridge:
         self._device = device
         self._errors = Errors()
         self._waits = Waits()
-        Poller(device)
+        Poller(device, self._end)
         self._fences = Fences(device)
         self._bindings = Bindings(device, self._errors)
         self._buffers: dict[int, wgpu.GPUBuffer | None] = {}
@@ -50,10 +50,12 @@ class NativeDeviceBridge:
         return self._errors.lost
 
     def destroy(self) -> None:
-        if not self._errors.lost:
-            self._errors.lost = "destroyed"
-        self._waits.end(self._errors.lost)
+        self._end("destroyed")
         self._device.destroy()
+
+    def _end(self, reason: str) -> None:
+        self._errors.lost = self._errors.lost or reason
+        self._waits.end(self._errors.lost)
 
     # Buffers
 
@@ -194,7 +196,7 @@ class NativeDeviceBridge:
         except DeviceLostError:
             raise
         except (RuntimeError, wgpu.GPUError) as error:
-            self._errors.lost = self._errors.lost or str(error)
+            self._errors.lost = self._errors.lost or words_of(error)
             self._raise_lost()
 
     def _raise_lost(self) -> None:

@@ -35,7 +35,7 @@ def kind_of(error: GPUError) -> str:
     return "internal" if isinstance(error, GPUInternalError) else "validation"
 
 
-def words_of(error: GPUError) -> str:
+def words_of(error: Exception) -> str:
     """WebGPU's own words, in one line."""
     return " ".join(_HEAD.sub("", str(error)).split())
 

@@ -26,9 +26,10 @@ class Poller:
     #: Seconds between two questions: at first short, as most kernels take well below a millisecond.
     _PAUSES = (20e-6,) * 100 + (200e-6,) * 100
 
-    def __init__(self, device: wgpu.GPUDevice) -> None:
-        # A device that nobody holds any more ends its poller.
+    def __init__(self, device: wgpu.GPUDevice, ended: Callable[[str], None]) -> None:
+        # A device that nobody holds any more ends its poller; `ended` is a method of who holds it.
         self._device = weakref.ref(device)
+        self._ended = weakref.WeakMethod(ended)
         self._open: set[_Token] = set()
         self._wake = threading.Event()
         self._stopped = False
@@ -44,8 +45,10 @@ class Poller:
         return token
 
     def stop(self) -> None:
-        """Poll no more."""
+        """Poll no more: wgpu's device is being destroyed, whoever asked for it."""
         self._stopped = True
+        if (ended := self._ended()) is not None:
+            ended("destroyed")
         self._open.clear()
         self._wake.set()
 
