@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 MAX_HEAD_DIM = 576
 # Params are float32, and some are multiplied by log2(e) first.
 _LARGEST_REAL = 2e38
@@ -165,6 +167,8 @@ def resolve_masking(
     """
     left, right = check_window(window)
     top_left = False
+    if isinstance(causal, np.bool_):
+        causal = bool(causal)
     if causal is False or causal is None:
         pass
     elif causal is True or causal == "bottom-right" or causal == "top-left":

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from py_attn.products import product
+
 Array = npt.NDArray[Any]
 
 #: Weights of a block, and bytes of a block in a file.
@@ -77,14 +79,13 @@ def silu(x: Array, compute_dtype: Any = np.float64) -> Array:
 
 def swiglu(gate: Array, up: Array, compute_dtype: Any = np.float64) -> Array:
     """``silu(gate) · up``."""
-    product: Array = silu(gate, compute_dtype) * np.asarray(up, compute_dtype)
-    return product
+    gated: Array = silu(gate, compute_dtype) * np.asarray(up, compute_dtype)
+    return gated
 
 
 def linear(x: Array, weight: Array, compute_dtype: Any = np.float64) -> Array:
     """Each row of x [tokens, inner] times each row of weight [rows, inner]: [tokens, rows]."""
-    product: Array = np.asarray(x, compute_dtype) @ np.asarray(weight, compute_dtype).T
-    return product
+    return product(np.asarray(x, compute_dtype), np.asarray(weight, compute_dtype).T)
 
 
 def combine_splits(outs: Array, rows: Array, compute_dtype: Any = np.float64) -> Array:

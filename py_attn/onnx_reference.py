@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from py_attn.products import product
 from py_attn.reference import softmax
 
 Array = npt.NDArray[Any]
@@ -69,11 +70,11 @@ def attention(
 
     factor = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     group = q.shape[1] // k.shape[1]
-    scaled = (q * q.dtype.type(factor)) @ np.repeat(k, group, axis=1).swapaxes(-1, -2)
+    scaled = product(q * q.dtype.type(factor), np.repeat(k, group, axis=1).swapaxes(-1, -2))
     capped = q.dtype.type(softcap) * np.tanh(scaled / q.dtype.type(softcap)) if softcap else scaled
     masked = np.where(hidden, -np.inf, capped + _bias(attn_mask, keys, q.dtype))
     p, _ = softmax(masked)
-    y = p @ np.repeat(v, group, axis=1)
+    y = product(p, np.repeat(v, group, axis=1))
     if flat:
         y = y.swapaxes(1, 2).reshape(y.shape[0], queries, -1)
     qk = None if qk_matmul_output_mode is None else (scaled, capped, masked, p)[qk_matmul_output_mode]
@@ -92,14 +93,14 @@ def flex_attention(
     """FlexAttention; the mods are functions of whole arrays and of b, h, q_idx and kv_idx."""
     q, k, v = (np.asarray(x).astype(compute_dtype) for x in (Q, K, V))
     group = q.shape[1] // k.shape[1]
-    s = (q * q.dtype.type(scale)) @ np.repeat(k, group, axis=1).swapaxes(-1, -2)
+    s = product(q * q.dtype.type(scale), np.repeat(k, group, axis=1).swapaxes(-1, -2))
     places = np.ogrid[tuple(slice(n) for n in s.shape)]
     if score_mod is not None:
         s = np.broadcast_to(score_mod(s, *places), s.shape).astype(q.dtype)
     p = softmax(s)[0]
     if prob_mod is not None:
         p = np.broadcast_to(prob_mod(p, *places), p.shape).astype(q.dtype)
-    out: Array = p @ np.repeat(v, group, axis=1)
+    out: Array = product(p, np.repeat(v, group, axis=1))
     return out
 
 

@@ -25,6 +25,7 @@ from py_attn.arguments import (
     resolve,
 )
 from py_attn.cache_reference import cached as cached
+from py_attn.products import product
 from py_attn.rotary_reference import rotary as rotary
 
 Array = npt.NDArray[Any]
@@ -160,9 +161,9 @@ def attention_weights(
     if value is None or grad_out is None:
         return weights
     v, grad = (_to_bhsd(x, swap, compute_dtype) for x in (value, grad_out))
-    product = weights * (grad @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
+    weighted = weights * product(grad, np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
     # Nothing comes from a hidden key, not even NaN.
-    return np.where(np.isneginf(s), 0, product).astype(product.dtype)
+    return np.where(np.isneginf(s), 0, weighted).astype(weighted.dtype)
 
 
 @_any_rank(operands=3, rows=0)
@@ -213,7 +214,7 @@ def attention_backward(
     )
     m = problem.masking
     s = scores(q, k, problem, mask, kv_lengths, score_mod, mask_mod)
-    dp = d_out @ np.repeat(v, problem.group, axis=1).swapaxes(-1, -2)
+    dp = product(d_out, np.repeat(v, problem.group, axis=1).swapaxes(-1, -2))
     row_sinks = _row_sinks(sinks, compute_dtype)
     if out is None or lse is None:
         p = softmax(s, row_sinks)[0]
@@ -294,16 +295,21 @@ def varlen_attention(
     cu_seqlens_q: npt.ArrayLike,
     cu_seqlens_k: npt.ArrayLike,
     *,
+    seqused_q: npt.ArrayLike | None = None,
+    seqused_k: npt.ArrayLike | None = None,
     return_lse: bool = False,
     **keywords: Any,
 ) -> Any:
-    """:func:`attention` of each packed sequence separately; [total, H, D], LSE [H, total]."""
+    """:func:`attention` of each packed sequence separately; [total, H, D], LSE [H, total].
+
+    A mod's ``b`` is the number of the sequence. Queries behind ``seqused_q`` see nothing, and keys behind
+    ``seqused_k`` are seen by nobody.
+    """
     q, k, v = (np.asarray(x) for x in (query, key, value))
     outs, lses = [], []
-    for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k):
-        out, lse = attention(
-            q[None, rows], k[None, columns], v[None, columns], layout="BSHD", return_lse=True, **keywords
-        )
+    for b, rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
+        given = (q[None, rows], k[None, columns], v[None, columns])
+        out, lse = attention(*given, layout="BSHD", return_lse=True, **_of_sequence(keywords, b))
         outs.append(out[0])
         lses.append(lse[0])
     joined = np.concatenate(outs)
@@ -318,6 +324,8 @@ def varlen_attention_backward(
     cu_seqlens_q: npt.ArrayLike,
     cu_seqlens_k: npt.ArrayLike,
     *,
+    seqused_q: npt.ArrayLike | None = None,
+    seqused_k: npt.ArrayLike | None = None,
     out: npt.ArrayLike | None = None,
     lse: npt.ArrayLike | None = None,
     grad_lse: npt.ArrayLike | None = None,
@@ -326,14 +334,15 @@ def varlen_attention_backward(
     """Gradients of :func:`varlen_attention`."""
     g, q, k, v = (np.asarray(x) for x in (grad_out, query, key, value))
     parts = []
-    for rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k):
+    for b, rows, columns in _sequences(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
         if out is not None and lse is not None:
             keywords["out"], keywords["lse"] = np.asarray(out)[None, rows], np.asarray(lse)[None, :, rows]
         if grad_lse is not None:
             keywords["grad_lse"] = np.asarray(grad_lse)[None, :, rows]
         parts.append(
             attention_backward(
-                g[None, rows], q[None, rows], k[None, columns], v[None, columns], layout="BSHD", **keywords
+                *(g[None, rows], q[None, rows], k[None, columns], v[None, columns]),
+                **_of_sequence(keywords, b) | {"layout": "BSHD"},
             )
         )
     d_query, d_key, d_value = (np.concatenate([part[n][0] for part in parts]) for n in range(3))
@@ -341,10 +350,30 @@ def varlen_attention_backward(
     return d_query, d_key, d_value, *(np.sum(each, axis=0) for each in others)
 
 
-def _sequences(cu_seqlens_q: npt.ArrayLike, cu_seqlens_k: npt.ArrayLike) -> list[tuple[slice, slice]]:
-    ends = [np.asarray(cu).tolist() for cu in (cu_seqlens_q, cu_seqlens_k)]
-    rows, columns = ([slice(a, b) for a, b in itertools.pairwise(cu)] for cu in ends)
-    return list(zip(rows, columns, strict=True))
+def _sequences(
+    cu_seqlens_q: npt.ArrayLike,
+    cu_seqlens_k: npt.ArrayLike,
+    seqused_q: npt.ArrayLike | None,
+    seqused_k: npt.ArrayLike | None,
+) -> Iterator[tuple[int, slice, slice]]:
+    """Which queries are beside which keys, with the number of the sequence; unused ones are beside none."""
+    q_edges, k_edges = (np.asarray(cu).tolist() for cu in (cu_seqlens_q, cu_seqlens_k))
+    for b, (rows, columns) in enumerate(
+        zip(itertools.pairwise(q_edges), itertools.pairwise(k_edges), strict=True)
+    ):
+        q_end = rows[1] if seqused_q is None else rows[0] + int(np.asarray(seqused_q)[b])
+        k_end = columns[1] if seqused_k is None else columns[0] + int(np.asarray(seqused_k)[b])
+        yield b, slice(rows[0], q_end), slice(columns[0], k_end)
+        if q_end < rows[1]:
+            yield b, slice(q_end, rows[1]), slice(k_end, k_end)
+        if k_end < columns[1]:
+            yield b, slice(rows[1], rows[1]), slice(k_end, columns[1])
+
+
+def _of_sequence(keywords: dict[str, Any], b: int) -> dict[str, Any]:
+    """The keywords for sequence ``b`` alone, which is batch element 0 of what is given to them."""
+    mods = {n: keywords[n] for n in ("score_mod", "mask_mod") if keywords.get(n) is not None}
+    return keywords | {name: _of_element(mod, b) for name, mod in mods.items()}
 
 
 def scaled_dot_product_attention(
@@ -365,14 +394,13 @@ def scaled_dot_product_attention(
         group = q.shape[-3] // k.shape[-3]
         k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    s = (q * q.dtype.type(factor)) @ k.swapaxes(-1, -2)
+    s = product(q * q.dtype.type(factor), k.swapaxes(-1, -2))
     if is_causal:
         s = np.where(np.tri(*s.shape[-2:], dtype=np.bool_), s, -np.inf)
     if attn_mask is not None:
         mask = np.asarray(attn_mask)
         s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask.astype(s.dtype)
-    out: Array = softmax(s)[0] @ v
-    return out
+    return product(softmax(s)[0], v)
 
 
 def decode_attention(
@@ -565,7 +593,7 @@ def scores(
 def capped_scores(query: Array, key: Array, problem: Problem) -> Array:
     """Scaled and capped scores [B, Hq, Sq, Sk]."""
     m, dtype = problem.masking, query.dtype
-    s: Array = (query * dtype.type(m.scale)) @ np.repeat(key, problem.group, axis=1).swapaxes(-1, -2)
+    s = product(query * dtype.type(m.scale), np.repeat(key, problem.group, axis=1).swapaxes(-1, -2))
     return dtype.type(m.softcap) * np.tanh(s / dtype.type(m.softcap)) if m.softcap else s
 
 
@@ -599,7 +627,7 @@ def softmax(s: Array, sinks: Array | None = None) -> tuple[Array, Array]:
 def _sum_of_seen(weights: Array, hidden: npt.NDArray[np.bool_], x: Array) -> Array:
     """``weights @ x``, to which hidden positions contribute nothing, whatever ``x`` holds there."""
     finite = np.isfinite(x)
-    result: Array = weights @ np.where(finite, x, 0).astype(x.dtype)
+    result = product(weights, np.where(finite, x, 0).astype(x.dtype))
     others = np.where(finite, 0, x).astype(x.dtype)
     for j in np.flatnonzero(~finite.all(axis=(0, 1, 3))):
         part = weights[..., j, None] * others[..., j, None, :]

@@ -538,6 +538,7 @@ def test_a_problem_in_numbers():
         {"scale": 3},
         {"window": (None, None)},
         {"causal": None},
+        {"causal": np.bool_(True)},
     ],
 )
 def test_welcome_forms(device, bridge, options):

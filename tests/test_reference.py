@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import py_attn as pa
+from py_attn.products import product
 from py_attn.reference import attention, attention_weights, decode_attention, pool
 
 TIGHT = {"rtol": 0, "atol": 1e-12}
@@ -539,3 +540,52 @@ def test_gradients_of_masks_captured_arrays_and_through_the_lse(shape):
             assert not found[1, 2].any()
             continue
         np.testing.assert_allclose(found, moved(objective, array), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("sinks", [None, np.array([0.5, -1.0, 0.0, 2.0])])
+def test_packed_sequences_are_each_by_itself(sinks):
+    # Queries and keys of three sequences; not all of the first and the last are used.
+    cu_q, cu_k, used_q, used_k = [0, 4, 4, 11], [0, 5, 8, 17], [3, 0, 7], [5, 2, 6]
+    query, key, value, grad = (
+        normal(n, *shape) for n, shape in enumerate([(11, 4, 6), (17, 2, 6), (17, 2, 3), (11, 4, 3)])
+    )
+    query[3] = np.nan
+    key[7:8] = value[7:8] = key[14:] = value[14:] = np.nan
+    slopes = np.array([0.5, -1.0, 0.25])
+    common = {"causal": True, "sinks": sinks}
+    packed = common | {"seqused_q": used_q, "seqused_k": used_k}
+    mods = {"score_mod": lambda s, b, h, q, k: s - slopes[b] * (q - k)}
+    out, lse = pa.reference.varlen_attention(query, key, value, cu_q, cu_k, return_lse=True, **packed, **mods)
+    got = pa.reference.varlen_attention_backward(grad, query, key, value, cu_q, cu_k, **packed, **mods)
+    expected = [np.zeros_like(x) for x in (grad, grad[..., 0], *got)]
+    expected[1] = np.full((11, 4), -np.inf) if sinks is None else np.tile(sinks, (11, 1))
+    for b in range(3):
+        rows, keys = slice(cu_q[b], cu_q[b] + used_q[b]), slice(cu_k[b], cu_k[b] + used_k[b])
+        one = {"score_mod": lambda s, _, h, q, k, slope=slopes[b]: s - slope * (q - k), "layout": "BSHD"}
+        x = query[None, rows], key[None, keys], value[None, keys]
+        forward = attention(*x, return_lse=True, **common, **one)
+        gradients = pa.reference.attention_backward(grad[None, rows], *x, **common, **one)
+        expected[0][rows], expected[1][rows] = forward[0][0], forward[1][0].T
+        expected[2][rows], expected[3][keys], expected[4][keys] = (each[0] for each in gradients[:3])
+        if sinks is not None:
+            expected[5] += gradients[3]
+    for found, wanted in zip((out, lse.T, *got), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, **TIGHT)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([(2, 3), (2, 1, 3), (1, 2)]), st.integers(0, 30))
+def test_products_in_float32_are_added_up_in_order(seed, shape, inner):
+    *batch, rows = shape
+    a = normal(seed, *batch, rows, inner).astype(np.float32)
+    b = normal(seed + 1, *batch[:1], inner, 4).astype(np.float32)[..., ::-1]
+    if len(batch) > 1:
+        b = b[:, None]
+    found = product(a, b)
+    a, b = (np.broadcast_to(x, (*found.shape[:-2], *x.shape[-2:])) for x in (a, b))
+    for at in np.ndindex(found.shape):
+        total = np.float32(0)
+        for n in range(inner):
+            total += a[(*at[:-1], n)] * b[(*at[:-2], n, at[-1])]
+        assert found[at] == total
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, atol=1e-4)
