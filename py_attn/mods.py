@@ -32,6 +32,7 @@ from py_attn.traced import (
     logic,
     number,
     power,
+    shift,
 )
 
 
@@ -204,6 +205,8 @@ UFUNCS |= {
     "bitwise_and": lambda a, b: logic("and", a, b),
     "bitwise_or": lambda a, b: logic("or", a, b),
     "bitwise_xor": lambda a, b: logic("xor", a, b),
+    "left_shift": functools.partial(shift, "shl"),
+    "right_shift": functools.partial(shift, "shr"),
     "logical_and": lambda a, b: logic("and", a, b),
     "logical_or": lambda a, b: logic("or", a, b),
 }

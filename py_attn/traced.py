@@ -159,6 +159,18 @@ class Traced:
     def __rxor__(self, other: Any) -> Traced:
         return logic("xor", other, self)
 
+    def __lshift__(self, other: Any) -> Traced:
+        return shift("shl", self, other)
+
+    def __rlshift__(self, other: Any) -> Traced:
+        return shift("shl", other, self)
+
+    def __rshift__(self, other: Any) -> Traced:
+        return shift("shr", self, other)
+
+    def __rrshift__(self, other: Any) -> Traced:
+        return shift("shr", other, self)
+
     def __invert__(self) -> Traced:
         if self.kind == "f32":
             raise TypeError("score_mod: ~ takes a comparison or an integer, got a float")
@@ -213,6 +225,7 @@ class Row:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
     __neg__ = __pos__ = __abs__ = __invert__ = __bool__ = _refuse
     __array_ufunc__ = __array_function__ = _refuse
@@ -345,3 +358,11 @@ def logic(op: str, a: Any, b: Any) -> Traced:
     if {kind_of(a), kind_of(b)} == {"bool"}:
         return Traced(op, "bool", as_kind(a, "bool"), as_kind(b, "bool"))
     return Traced(op, "i32", as_kind(a, "i32"), as_kind(b, "i32"))
+
+
+def shift(op: str, a: Any, b: Any) -> Traced:
+    """``a << b`` ("shl") or ``a >> b`` ("shr") of 32-bit integers; of ``b`` the lowest five bits count."""
+    a, b = as_kind(a, "i32"), as_kind(b, "i32")
+    if b.op == "constant" and not 0 <= b.args[0] < 32:
+        raise ValueError(f"score_mod: expected a shift by 0 to 31 bits, got {b.args[0]}")
+    return Traced(op, "i32", a, b)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _LOGIC = {"and": "&", "or": "|", "xor": "!="}
 _BITS = {"and": "&", "or": "|", "xor": "^"}
+_SHIFTS = {"shl": "<<", "shr": ">>"}
 # Functions that lib/mods.wgsl defines anew, so that NaN stays NaN.
 _NAN_KEEPING = (
     *("exp", "exp2", "log", "log2", "sqrt", "pow", "min", "max", "sin", "cos", "tan", "sigmoid", "erf"),
@@ -46,6 +48,18 @@ class Packed(list[Tensor]):
     """Captured tensors whose elements will lie in order, one tensor behind the other in one buffer."""
 
 
+@contextmanager
+def _bounded(name: str) -> Iterator[None]:
+    """Says what is wrong when Python's stack does not suffice for a function or for what it computes."""
+    try:
+        yield
+    except RecursionError:
+        raise RecursionError(
+            f"{name}: expected a function that ends, and at most a few hundred operations one upon another; "
+            "this one calls itself too often, or has a long loop"
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """A place of ``score_mod`` where it reads an element of a tensor that is differentiated.
@@ -66,6 +80,7 @@ class Lookup:
     axes: tuple[str, ...] | None
 
 
+@_bounded("score_mod")
 def trace_score_mod(
     function: object,
     tensors: list[Tensor],
@@ -93,6 +108,8 @@ def trace_score_mod(
     ------
     TypeError, ValueError
         When the function does something that cannot be traced, saying what to write instead.
+    RecursionError
+        When it calls itself without end, or Python's stack does not suffice for its expression.
     """
     score = Traced("name", "f32", "score")
     result = as_kind(_run("score_mod", function, score), "f32")
@@ -140,12 +157,14 @@ def _place(name: str, tensor: Tensor, indices: Sequence[Traced], tensors: list[T
     return _text(name, "score: f32, ", "u32", lines, " + ".join(terms) or "0u")
 
 
+@_bounded("prob_mod")
 def trace_prob_mod(function: object, tensors: list[Tensor]) -> str:
     """WGSL of ``prob_mod(prob, b, h, q_idx, kv_idx)``, which returns what replaces a probability."""
     result = as_kind(_run("prob_mod", function, Traced("name", "f32", "prob")), "f32")
     return _function("prob_mod", "prob: f32, ", "f32", result, tensors)
 
 
+@_bounded("mask_mod")
 def trace_mask_mod(function: object, tensors: list[Tensor]) -> str:
     """WGSL of ``mask_mod(b, h, q_idx, kv_idx)``, true where the query may attend."""
     result = _run("mask_mod", function)
@@ -226,6 +245,8 @@ def _expression(node: Traced, args: list[str]) -> str:
         return f"{args[0]} {_COMPARISONS[op]} {args[1]}"
     if op in _LOGIC:
         return f"{args[0]} {(_LOGIC if kind == 'bool' else _BITS)[op]} {args[1]}"
+    if op in _SHIFTS:
+        return f"{args[0]} {_SHIFTS[op]} u32({args[1]} & 31)"
     if op == "not":
         return f"{'!' if kind == 'bool' else '~'}{args[0]}"
     if op == "where":

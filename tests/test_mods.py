@@ -139,7 +139,14 @@ def chosen(draw, inner):
 
 
 LEAVES = st.sampled_from(
-    [lambda *a: a[0], lambda *a: a[3] - a[4], lambda *a: a[2], lambda *a: a[1] + 1, lambda *a: a[4] * 0.25]
+    [
+        lambda *a: a[0],
+        lambda *a: a[3] - a[4],
+        lambda *a: a[2],
+        lambda *a: a[1] + 1,
+        lambda *a: a[4] * 0.25,
+        lambda *a: (a[3] << 1) ^ (a[4] >> 2),
+    ]
 ) | st.integers(-3, 3).map(lambda n: lambda *a: n / 4 + 0 * a[0])  # Python itself computes plain numbers
 EXPRESSIONS = st.recursive(
     LEAVES,
@@ -325,6 +332,7 @@ LIST = [1, 2, 3]
         (lambda s, *_: s + 1j, "expected a number or a traced value"),
         (lambda s, *_: ~s, "~ takes a comparison or an integer"),
         (lambda s, b, h, q, k: s & q, "expected an integer, got a float"),
+        (lambda s, b, h, q, k: s >> 1, "expected an integer, got a float"),
         (lambda s, b, h, q, k: pa.where(q, s, 0), "expected a condition"),
         (lambda s, *_: None, "returned nothing"),
         (lambda s: s, r"expected a function of \(score, b, h, q_idx, kv_idx\)"),
@@ -336,16 +344,28 @@ def test_what_cannot_be_traced_is_refused(function, words):
         trace_score_mod(function, [])
 
 
+def without_end(score):
+    return without_end(score + 1)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
         (lambda s, *_: s + math.nan, "expected numbers, got the constant NaN"),
         (lambda s, *_: s + 1e39, "float32 cannot hold 1e"),
         (lambda s, b, h, q, k: q + (1 << 31), "expected integers of at most 32 bits, got 2147483648"),
+        (lambda s, b, h, q, k: q << 32, "expected a shift by 0 to 31 bits, got 32"),
+        (lambda s, b, h, q, k: q >> -1, "expected a shift by 0 to 31 bits, got -1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(function, words):
     with pytest.raises(ValueError, match=words):
+        trace_score_mod(function, [])
+
+
+@pytest.mark.parametrize("function", [lambda s, *_: without_end(s), lambda s, *_: sum([s] * 5000)])
+def test_functions_without_end_and_long_loops_are_refused(function):
+    with pytest.raises(RecursionError, match="score_mod: expected a function that ends, and at most a few"):
         trace_score_mod(function, [])
 
 

@@ -161,7 +161,7 @@ def _guarded(what: str, task: str, work: Callable[[], Any], line: int | None = N
         cause, message = error, f"{error}; {task}"
     except RecursionError as error:
         cause = error
-        message = f"{what} calls itself too often, or its expression is nested too deeply ({error}); {task}"
+        message = f"{what} calls itself too often, or its expression is nested too deeply; {task}"
     except MemoryError as error:
         cause, message = (
             error,
