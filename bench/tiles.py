@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.clocks import Budget, gpu_time
 from bench.runs import Run
-from py_attn.kernels.attention import backward
+from py_attn.kernels.attention import backward, backward_config
 from py_attn.kernels.attention.config import Config, config_for_tile, configure, fitting_tiles
 from py_attn.kernels.attention.matrix import TILES as MATRIX_TILES
 from py_attn.kernels.attention.options import Call, resolve
@@ -105,17 +105,17 @@ def _candidates(run: Run) -> Iterator[tuple[str, Timed]]:
 def _of_backward(run: Run) -> Iterator[tuple[str, Timed]]:
     """Each side's tiles beside the static choice of the other side: they are launches of their own."""
     info, options = run.device.info, _resolved(run, 0).options
-    static = backward.configure(options, info)
+    static = backward_config.configure(options, info, "tiled")
     for side in ("query", "key"):
-        for tile in backward.fitting_tiles(options, info, side):
+        for tile in backward_config.fitting_tiles(options, info, side):
             config = replace(static, **{side: tile})
 
-            def call(n: int, config: backward.BackwardConfig = config) -> object:
+            def call(n: int, config: backward_config.BackwardConfig = config) -> object:
                 given = run.inputs[n % run.sets]
                 results = [given[name] for name in ("grad", "out", "lse")]
                 if run.workload.lengths:
                     results = [x[None] for x in results]
-                planned = backward.plan_call(_resolved(run, n), *results, config)
+                planned = backward.plan_call(_resolved(run, n), *results, variant=config)
                 return run.device.run(planned.plan, planned.tensors)
 
             yield f"{side} {name_of(tile)}", call

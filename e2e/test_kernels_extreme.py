@@ -35,7 +35,11 @@ def check(lab, error_ratios):
     def run(function: Callable[..., Any], *cases: Case) -> None:
         for case, answer in zip(cases, lab.check(function, cases), strict=True):
             for name, ratio in answer.items():
-                way = "backward" if name.startswith("d_") else case.get("variant", "decode")
+                way = (
+                    f"backward {name.partition(' ')[2]}"
+                    if name.startswith("d_")
+                    else case.get("variant", "decode")
+                )
                 error_ratios.note(["extreme scores"], way, ratio)
 
     return run

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS, mask_shapes
 from e2e.lab import PythonError
-from e2e.page.gradients import check_gaps, check_gradients, check_packed
+from e2e.page.gradients import (
+    check_gaps,
+    check_gradients,
+    check_many_queries,
+    check_packed,
+    check_with_eight_buffers,
+)
 
 Case = dict[str, Any]
 MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
@@ -25,10 +31,10 @@ def check(lab, error_ratios):
     def run(function: Callable[..., Any], *cases: Case) -> None:
         for case, answer in zip(cases, lab.check(function, cases), strict=True):
             sinks = ["sinks"] if case.get("sinks") else []
-            kind = "varlen" if function is check_packed else "score_mod" if case.get("mod") else "dense"
+            kind = "varlen" if "query_lengths" in case else "score_mod" if case.get("mod") else "dense"
             for name, ratio in answer.items():
-                way = "backward" if name.startswith("d_") else case["variant"]
-                note = [kind, *(["gradients"] if way == "backward" else []), *sinks]
+                way = f"backward {name.partition(' ')[2]}" if name.startswith("d_") else case["variant"]
+                note = [kind, *(["gradients"] if name.startswith("d_") else []), *sinks]
                 error_ratios.note(note, way, ratio)
 
     return run
@@ -104,6 +110,14 @@ def test_gradients_without_a_visible_key(check):
     check(check_gradients, dense(keywords={"kv_lengths": [0, 30], "causal": True}, queries=40))
 
 
+def test_sums_over_many_queries(lab):
+    lab.check(check_many_queries, [{"seed": 0, "rows": 1800}])
+
+
+def test_gradients_of_the_widest_heads(check):
+    check(check_gradients, dense(head_dim=512, value_dim=300), dense(head_dim=300, value_dim=512))
+
+
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
     cases = [dense(mod=mod, variant=variant, seed=n) for n, variant in enumerate(VARIANTS)]
@@ -176,13 +190,14 @@ def test_packed_sequences(check, case):
     check(check_packed, case)
 
 
-@pytest.mark.parametrize("variant", ["naive", "rows", "tiled"])
-def test_what_gaps_between_packed_sequences_hold_does_not_matter(lab, variant):
-    lab.check(check_gaps, [variant])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_gaps_between_packed_sequences_hold_does_not_matter(lab, variant, sinks):
+    lab.check(check_gaps, [{"variant": variant, "sinks": sinks}])
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
+def learned(**changes: Any) -> Case:
+    """Packed sequences with a score_mod that reads two tensors, whose gradients are asked for."""
     case = {
         "seed": 1,
         "heads": 4,
@@ -191,12 +206,32 @@ def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
         "value_dim": 12,
         "query_lengths": [9, 0, 33, 1],
         "key_lengths": [2, 9, 32, 70],
-        "dtype": dtype,
+        "dtype": "float32",
         "variant": "naive",
         "on_gpu": True,
         "learned": True,
         "keywords": {"causal": True},
     }
+    return case | changes
+
+
+def test_gradients_where_few_buffers_are_bound(check):
+    # Key and value then have a launch each, as the table of packed tiles and a mask are buffers too.
+    mask = {"dtype": "bool", "shape": [2, 4, 21, 37], "rows": "hidden"}
+    check(
+        check_with_eight_buffers,
+        learned(),
+        learned(seed=2, head_dim=40, sinks=True, keywords={"window": 8, "softcap": 5.0}),
+        learned(seed=3, dtype="float16"),
+        dense(mask=mask, mod="many", captured=True),
+        dense(mask=mask, mod="relative", captured=True, shared=True, grad_lse=True, head_dim=40),
+        dense(mod="alibi", captured=True, keywords={"kv_lengths": [0, 30], "causal": True}),
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
+    case = learned(dtype=dtype)
     check(check_packed, case, case | {"seed": 2, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}})
 
 

@@ -41,7 +41,11 @@ def check(lab, error_ratios):
     def run(*cases: Case, function: Callable[..., Any] = check_hidden) -> None:
         for case, answer in zip(cases, lab.check(function, cases), strict=True):
             for name, ratio in answer.items():
-                way = "backward" if name.startswith("d_") else case.get("variant", "decode")
+                way = (
+                    f"backward {name.partition(' ')[2]}"
+                    if name.startswith("d_")
+                    else case.get("variant", "decode")
+                )
                 error_ratios.note(["hidden"], way, ratio)
 
     return run

@@ -325,6 +325,41 @@ def test_variants(adapter, variant, chosen):
     assert workgroups[0] == (4 if chosen == "naive" else 2 * params["tiles"])
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("software", "variant", "chosen"),
+    [
+        (True, "auto", "rows"),
+        (False, "auto", "tiled"),
+        (True, "tiled", "tiled"),
+        (False, "rows", "rows"),
+    ],
+)
+def test_variants_of_gradients(software, variant, chosen, packed):
+    device = device_on(RecordingBridge(software=software))
+    size, lse = ((100, 2, 64), (2, 100)) if packed else ((1, 2, 100, 64), (1, 2, 100))
+    x, row_lse = device.empty(size), device.empty(lse)
+    arguments = [x, x, x, x, x, row_lse, *([[0, 40, 100]] * 2 if packed else [])]
+    call = pa.varlen_attention_backward if packed else pa.attention_backward
+    launched = [each for each in plan(device, call, *arguments, variant=variant) if "BQ" in each[0].constants]
+    assert [shader.variant for shader, *_ in launched] == (
+        ["query rows", "key rows"] if chosen == "rows" else ["query", "key"]
+    )
+    for shader, params, workgroups, _ in launched:
+        rows = shader.constants["BQ"]
+        assert params["tiles"] == (100 // rows + 2 if packed else -(-100 // rows))
+        assert workgroups[0] == 2 * params["tiles"]
+        assert ("var<workgroup>" in shader.wgsl) == (chosen == "tiled")
+        assert ("workgroupBarrier" in shader.wgsl) == (chosen == "tiled")
+
+
+def test_other_variants_of_gradients_are_refused():
+    x, lse = np.ones((1, 2, 5, 8), np.float32), np.ones((1, 2, 5), np.float32)
+    device_on(RecordingBridge())
+    with pytest.raises(ValueError, match=r"^variant: expected one of auto, rows, tiled, got"):
+        pa.attention_backward(x, x, x, x, x, lse, variant="naive")
+
+
 def test_few_queries_on_a_software_adapter_stay_textbook():
     device = device_on(RecordingBridge(software=True))
     query, key = device.empty((1, 2, 15, 64)), device.empty((1, 2, 100, 64))

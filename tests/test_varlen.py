@@ -35,7 +35,9 @@ def test_gaps_are_not_read_back(device, name):
         {"cu_seqlens_q": [0, 7], "cu_seqlens_k": [0, 7], "seqused_q": [3], "seqused_k": [3]},
     )
     numbers[name] = device.tensor(np.int32(numbers[name]))
-    with pytest.raises(
-        TypeError, match=f"^{name}: expected an array or a list where seqused is given, got a Tensor"
-    ):
+    message = (
+        f"^{name}: expected an array or a list where seqused is given, got a Tensor: "
+        "read it first, with `await tensor.numpy\\(\\)`$"
+    )
+    with pytest.raises(TypeError, match=message):
         pa.varlen_attention(x, x, x, **numbers)

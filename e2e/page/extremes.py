@@ -4,6 +4,7 @@ Queries and keys are small integers, so that every kernel computes the same dot 
 in one way only. What is exact is the float64 formula on scores as float32 holds them.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 import py_attn as pa
 from e2e.page.bounds import over_bound
 from e2e.page.configs import variant_of
+from e2e.page.gradients import FORMS
 from e2e.page.inputs import normal, poisoned
 from py_attn.arguments import resolve
 from py_attn.gpu.dtypes import round_to
@@ -182,7 +184,11 @@ async def check_extreme(case):
             asked["mask"] = device.tensor(asked["mask"], kind) if kind else asked["mask"]
         variant = variant_of(case, (query, key, value), asked)
         out, lse = pa.attention(query, key, value, variant=variant, return_lse=True, **asked)
-        gradients = pa.attention_backward(grad, query, key, value, out, lse, **asked)
+        gradients = [
+            gradient
+            for form in FORMS
+            for gradient in pa.attention_backward(grad, query, key, value, out, lse, **asked, variant=form)
+        ]
         asked.pop("sinks", None)
         weights = pa.attention_weights(query, key, lse, **asked)
         pooled = pa.attention_weights(query, key, lse, size=(1, 1), **asked)
@@ -200,9 +206,11 @@ async def check_extreme(case):
     sums = got[2].astype(np.float64).sum(-1)
     if not case.get("sinks"):
         assert (np.abs(sums - 1) < 1e-5)[np.isfinite(exact[1])].all(), f"weights: rows sum to {sums.max()}"
+    wanted = dict(zip(NAMES, zip(exact, errors, strict=True), strict=False))
+    names = [*NAMES[:3], *(f"{name} {form}" for form in FORMS for name in [*wanted][3:])]
     answer = {}
-    for name, ours, wanted, error in zip(NAMES, got, exact, errors, strict=False):
-        answer[name] = compare(name, ours, wanted, error)
+    for name, ours in zip(names, got, strict=True):
+        answer[name] = compare(name, ours, *wanted[name.partition(" ")[0]])
     return answer
 
 
@@ -222,19 +230,24 @@ async def check_extreme_packed(case):
         out, lse = pa.varlen_attention(
             query, key, value, *cu, variant=case["variant"], return_lse=True, **keywords
         )
-        gradients = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, **keywords)
-        got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *gradients)]
-    answer = dict.fromkeys(("out", "lse", "d_query", "d_key", "d_value"), 0.0)
+        gradients = [
+            pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, **keywords, variant=form)
+            for form in FORMS
+        ]
+        got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *itertools.chain(*gradients))]
+    names = [f"{name} {form}" for form in FORMS for name in NAMES[3:6]]
+    answer = dict.fromkeys(("out", "lse", *names), 0.0)
     for n in range(len(cu_q) - 1):
         rows, columns = slice(*cu_q[n : n + 2]), slice(*cu_k[n : n + 2])
         heads_first = [
             x.swapaxes(0, 1)[None] for x in (query[rows], key[columns], value[columns], grad[rows])
         ]
         exact, errors = exactly(*heads_first, **keywords)
-        parts = (got_out[rows], got[0][rows], got[1][columns], got[2][columns])
+        sides = (rows, columns, columns) * len(FORMS)
+        parts = (got_out[rows], *(x[side] for x, side in zip(got, sides, strict=True)))
         first, *rest = [x.swapaxes(0, 1)[None] for x in parts]
         for name, ours in zip(answer, (first, got_lse[None, :, rows], *rest), strict=True):
-            at = NAMES.index(name)
+            at = NAMES.index(name.partition(" ")[0])
             answer[name] = max(answer[name], compare(name, ours, exact[at], errors[at]))
     return answer
 

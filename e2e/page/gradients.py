@@ -8,6 +8,11 @@ import py_attn as pa
 from e2e.page.bounds import lse_over_bound, numpy_errors, over_bound
 from e2e.page.inputs import laid_out, make_mask, make_sinks, normal, poisoned
 from py_attn.gpu.dtypes import round_to
+from py_attn.gpu.kernel import PlanCache
+from py_attn.kernels.attention.backward_config import BackwardVariant
+
+#: The forms of the backward pass, whichever the adapter would choose.
+FORMS: tuple[BackwardVariant, ...] = ("rows", "tiled")
 
 
 def mods_of(name, random, case):
@@ -59,7 +64,10 @@ def mods_of(name, random, case):
         return {"mask_mod": lambda b, h, q, k: (documents[b, q] == documents[b, k]) | (k == 0)}
 
     def listed(allowed):
-        return {"mask_mod": lambda b, h, q, k: allowed[h, k] & ~((q > 3) ^ (k > 1)) | (q == k)}
+        def pairs(b, h, q, k):
+            return allowed[h, k] & ~((q > 3) ^ (k > 1)) | ((q >> 1) << 1 == k & ~1)
+
+        return {"mask_mod": pairs}
 
     def learned(scales):
         def score_mod(score, b, h, q, k):
@@ -121,7 +129,7 @@ def many(random, case):
 
 
 async def check_gradients(case):
-    """Forward and backward of a dense case: {"out", "d_query", "d_key", "d_value"} as error over bound."""
+    """Forward and backward of a dense case: {"out", "d_query rows", "d_query tiled", …}, error over bound."""
     device = pa.default_device()
     random = np.random.default_rng(case["seed"])
     b, hq, hkv = case["batch"], case["heads"], case["kv_heads"]
@@ -153,8 +161,13 @@ async def check_gradients(case):
     asked = keywords | ours
     with poisoned(device):
         out, lse = pa.attention(q, k, v, variant=case["variant"], return_lse=True, **asked)
-        got = pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too)
-        again = pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too)
+        got, again = (
+            {
+                form: pa.attention_backward(g, q, k, v, out, lse, **asked, **backward_too, variant=form)
+                for form in FORMS
+            }
+            for _ in range(2)
+        )
 
     def forward(q, k, precision):
         return pa.reference.attention(
@@ -173,16 +186,41 @@ async def check_gradients(case):
     expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
     terms = pa.reference.attention_weights(query, key, value=value, grad_out=grad, **keywords, **theirs)
     errors = with_cancelled(errors, np.abs(terms).max(initial=0), query, key, keywords)
-    assert len(got) == len(expected)
     names = ["d_query", "d_key", "d_value", *(["d_sinks"] if case.get("sinks") else [])]
     names += [name for name in ("d_mask", "d_captured") if name in kinds]
-    for name, tensor, twin, wanted, error in zip(names, got, again, expected, errors, strict=True):
-        kind = kinds.get(name, dtype)
-        assert tensor.dtype == kind, f"{name}: {tensor.dtype}"
-        values = await tensor.numpy()
-        assert np.array_equal(values, await twin.numpy()), f"{name}: differs from run to run"
-        answer[name] = over_bound(values, wanted, error, kind)
+    for form in FORMS:
+        results = zip(names, got[form], again[form], expected, errors, strict=True)
+        for name, tensor, twin, wanted, error in results:
+            kind = kinds.get(name, dtype)
+            assert tensor.dtype == kind, f"{name}: {tensor.dtype}"
+            values = await tensor.numpy()
+            assert np.array_equal(values, await twin.numpy()), f"{name}: differs from run to run"
+            answer[f"{name} {form}"] = over_bound(values, wanted, error, kind)
     return answer
+
+
+async def check_many_queries(case):
+    """d_value of a long causal sequence, for whose first keys thousands of shrinking weights are added up.
+
+    The bound is twice the error of numpy when it adds up parts of 256 queries, as bench/runs.py does.
+    """
+    random, rows, part = np.random.default_rng(case["seed"]), case["rows"], 256
+    query, key, value, grad = (normal(random, (1, 1, rows, 32), "float32") for _ in range(4))
+    out, lse = pa.attention(query, key, value, causal=True, return_lse=True)
+    found = {
+        form: pa.attention_backward(grad, query, key, value, out, lse, causal=True, variant=form)[2]
+        for form in FORMS
+    }
+    sums = {}
+    for precision in (np.float64, np.float32):
+        (weights,) = pa.reference.attention_weights(query, key, causal=True, compute_dtype=precision)[0]
+        parts = (slice(n, n + part) for n in range(0, rows, part))
+        sums[precision] = sum(weights[each].T @ grad[0, 0, each].astype(precision) for each in parts)
+    error = np.abs(sums[np.float32] - sums[np.float64]).max()
+    return {
+        f"d_value {form}": over_bound((await x.numpy())[0, 0], sums[np.float64], error)
+        for form, x in found.items()
+    }
 
 
 def with_cancelled(errors, largest, query, key, keywords):
@@ -251,7 +289,10 @@ async def check_packed(case):
     with poisoned(device):
         asked = keywords | ours
         out, lse = pa.varlen_attention(q, k, v, *cu, variant=case["variant"], return_lse=True, **asked)
-        got = pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **(asked | more))
+        got = {
+            form: pa.varlen_attention_backward(g, q, k, v, out, lse, *cu, **(asked | more), variant=form)
+            for form in FORMS
+        }
 
     def forward(q, k, precision):
         return pa.reference.varlen_attention(
@@ -269,48 +310,74 @@ async def check_packed(case):
     answer["out"] = over_bound(await out.numpy(), exact[0], errors[0], dtype)
     answer["lse"] = lse_over_bound(await lse.numpy(), exact[1], errors[1])
     expected, errors = backward(query, key, np.float64), numpy_errors(backward, query, key)
-    assert len(got) == len(expected)
-    for name, tensor, wanted, error in zip(names, got, expected, errors, strict=True):
-        kind = dtype if name in ("d_query", "d_key", "d_value") else "float32"
-        answer[name] = over_bound(await tensor.numpy(), wanted, error, kind)
+    for form in FORMS:
+        for name, tensor, wanted, error in zip(names, got[form], expected, errors, strict=True):
+            kind = dtype if name in ("d_query", "d_key", "d_value") else "float32"
+            answer[f"{name} {form}"] = over_bound(await tensor.numpy(), wanted, error, kind)
     return answer
 
 
-async def check_gaps(variant):
-    """The errors of packed sequences with gaps that hold NaN, over 1e-5; the gaps must give zeros."""
+async def check_with_eight_buffers(case):
+    """`check_packed`, or `check_gradients` of a dense case, as on adapters that bind 8 buffers at a time."""
+    device = pa.default_device()
+    limits: Any = device.info.limits
+    given, plans = dict(limits), device.plans
+    limits["maxStorageBuffersPerShaderStage"] = 8
+    device.plans = PlanCache()
+    try:
+        return await (check_packed if "query_lengths" in case else check_gradients)(case)
+    finally:
+        limits.update(given)
+        device.plans = plans
+
+
+async def check_gaps(case):
+    """The errors of packed sequences with gaps that hold NaN, over 1e-5; the gaps must give zeros.
+
+    The LSE there is that of rows without keys: -inf, or the head's sink.
+    """
     device = pa.default_device()
     random = np.random.default_rng(3)
     arrays = [normal(random, (40, heads, 16), "float32") for heads in (4, 2, 2, 4)]
     # Two sequences of 20, of which 13 and 20 are used: the gap is a sequence of queries and one of keys.
     gap = slice(13, 20)
-    clean = [np.delete(x, np.r_[gap], axis=0) for x in arrays]
     for x in arrays:
         x[gap] = np.nan
     query, key, value, grad = (device.tensor(x) for x in arrays)
     cu = [0, 20, 40], [0, 20, 40]
-    used: dict[str, Any] = {"seqused_q": [13, 20], "seqused_k": [13, 20]}
-    biases = device.tensor(np.array([0.5, -1.0], np.float32))
-    used["mask_mod"] = lambda b, h, q, k: biases[b] * (q - k) < 3.0
+    used: dict[str, Any] = {"causal": True, "seqused_q": [13, 20], "seqused_k": [13, 20]}
+    variant = case["variant"]
+    sinks = np.array([0.5, -1.0, 2.0, -np.inf], np.float32) if case["sinks"] else None
+    if sinks is not None:
+        used["sinks"] = sinks
+    biases = np.array([0.5, -1.0], np.float32)
+
+    def steep(biases):
+        return {"mask_mod": lambda b, h, q, k: biases[b] * (q - k) < 3.0}
+
+    ours, theirs = (used | steep(x) for x in (device.tensor(biases), biases))
     with poisoned(device):
-        out, lse = pa.varlen_attention(
-            query, key, value, *cu, causal=True, variant=variant, return_lse=True, **used
-        )
-        got = pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, causal=True, **used)
-    parts = []
-    for rows, slope in ((slice(0, 13), 0.5), (slice(13, 33), -1.0)):
-        q, k, v, g = (x[None, rows] for x in clean)
-        mods: dict[str, Any] = {
-            "causal": True,
-            "layout": "BSHD",
-            "mask_mod": lambda b, h, i, j, slope=slope: slope * (i - j) < 3.0,
+        out, lse = pa.varlen_attention(query, key, value, *cu, variant=variant, return_lse=True, **ours)
+        got = {
+            form: pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, **ours, variant=form)
+            for form in FORMS
         }
-        forth = pa.reference.attention(q, k, v, **mods)
-        parts.append([x[0] for x in (forth, *pa.reference.attention_backward(g, q, k, v, **mods))])
-    exact = [np.concatenate(each) for each in zip(*parts, strict=True)]
+    q, k, v, g = arrays
+    exact, exact_lse = pa.reference.varlen_attention(q, k, v, *cu, return_lse=True, **theirs)
+    gradients = pa.reference.varlen_attention_backward(g, q, k, v, *cu, **theirs)
+    results = [("out", out, exact)]
+    for form, tensors in got.items():
+        kinds = ("d_query", "d_key", "d_value", *(() if sinks is None else ("d_sinks",)))
+        results += zip((f"{kind} {form}" for kind in kinds), tensors, gradients, strict=True)
     answer = {}
-    for name, tensor, wanted in zip(("out", "d_query", "d_key", "d_value"), (out, *got), exact, strict=True):
+    for name, tensor, expected in results:
         found = await tensor.numpy()
-        assert not found[gap].any(), f"{name}: the gap is not zeros"
-        answer[name] = float(np.abs(np.delete(found, np.r_[gap], axis=0) - wanted).max()) / 1e-5
-    assert np.isneginf((await lse.numpy())[:, gap]).all()
+        if not name.startswith("d_sinks"):
+            assert not expected[gap].any()
+            assert not found[gap].any(), f"{name}: the gap is not zeros"
+        assert np.isfinite(found).all(), f"{name}: NaN of a gap"
+        answer[name] = float(np.abs(found - expected).max()) / 1e-5
+    of_gap = np.broadcast_to((np.full(4, -np.inf) if sinks is None else sinks)[:, None], (4, 7))
+    np.testing.assert_array_equal(exact_lse[:, gap], of_gap)
+    np.testing.assert_allclose((await lse.numpy())[:, gap], of_gap, atol=1e-6)
     return answer

@@ -12,7 +12,7 @@ import py_attn as pa
 from e2e.page.attention import half_weights_error
 from e2e.page.bounds import numpy_errors, over_bound
 from e2e.page.configs import variant_of
-from e2e.page.gradients import with_cancelled
+from e2e.page.gradients import FORMS, with_cancelled
 from e2e.page.inputs import laid_out, normal, poisoned
 from py_attn.gpu.dtypes import round_to
 
@@ -134,7 +134,8 @@ async def check_hidden(case):
         out, lse = of_kernels.forward(q, k, v, variant=variant, return_lse=True, **ours)
         results = [out, lse]
         if not case.get("forward_only"):
-            results += of_kernels.backward(g, q, k, v, out, lse, **ours)
+            for form in FORMS:
+                results += of_kernels.backward(g, q, k, v, out, lse, **ours, variant=form)
         if not case.get("forward_only") and not packed:
             plain = {name: x for name, x in ours.items() if name != "sinks"}
             results.append(pa.attention_weights(q, k, lse, value=v, grad_out=g, **plain))
@@ -165,9 +166,11 @@ async def check_hidden(case):
             errors += with_cancelled(errors_of(backward, query, key), terms, queries, keys, theirs)
     names = ("out", "lse", *GRADIENTS[: 4 if case.get("sinks") else 3], "weights")
     kinds = (dtype, "float32", dtype, dtype, dtype, *["float32"] * 2)
+    wanted = dict(zip(names, zip(exact, errors, kinds, strict=False), strict=False))
+    gradients = [f"{name} {form}" for form in FORMS for name in names if name in GRADIENTS]
     answer = {}
-    for name, found, wanted, error, kind in zip(names, got, exact, errors, kinds, strict=False):
-        answer[name] = compare(name, found, wanted, error, kind)
+    for name, found in zip((*names[:2], *gradients, "weights"), got, strict=False):
+        answer[name] = compare(name, found, *wanted[name.partition(" ")[0]])
     return answer
 
 
@@ -300,12 +303,13 @@ async def check_largest_gradients(case):
     )
     keywords: dict[str, Any] = {"scale": 1e-4}
     out, lse = pa.attention(query, key, value, return_lse=True, **keywords)
-    found = pa.attention_backward(grad, query, key, value, out, lse, **keywords)
     exact = pa.reference.attention_backward(grad, query, key, value, **keywords)
     # Without the scale they would not fit.
     assert all(np.abs(x).max() > 3.4e38 * keywords["scale"] for x in exact[:2])
-    got = [await x.numpy() for x in found]
-    return {
-        name: float(np.abs(ours - wanted).max() / (1e-4 * np.abs(wanted).max()))
-        for name, ours, wanted in zip(GRADIENTS, got, exact, strict=False)
-    }
+    answer = {}
+    for form in FORMS:
+        found = pa.attention_backward(grad, query, key, value, out, lse, **keywords, variant=form)
+        for name, ours, wanted in zip(GRADIENTS, found, exact, strict=False):
+            error = np.abs(await ours.numpy() - wanted).max()
+            answer[f"{name} {form}"] = float(error / (1e-4 * np.abs(wanted).max()))
+    return answer

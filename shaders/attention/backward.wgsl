@@ -4,6 +4,7 @@
 //## side "query": rows are queries, columns keys;   d_query = scale · Σ ds key
 //## side "key":   rows are keys, columns the queries of all heads of the group;
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
+//## or one of the two, where the adapter has no room for the buffers of both,
 //## with p = exp(score - row_max) / row_sum, ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
 //## row_values has row_max, 1 / row_sum and delta of each query, which backward_delta.wgsl wrote.
 //## What a hidden number that is not finite makes of a sum is put right at the end, see lib/seen_gradient.wgsl.
@@ -14,18 +15,17 @@
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# set by_query = side == "query"
+//# set writes_key, writes_value = "d_key" in writes | map("first"), "d_value" in writes | map("first")
+//# set of_scores = by_query or writes_key
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
 {{ reader("value", value_dtype, value_packed, DV) }}
 {{ reader("grad", grad_dtype, grad_packed, DV) }}
-//# if by_query
-{{ writer("d_query", d_query_dtype) }}
-//# else
-{{ writer("d_key", d_key_dtype) }}
-{{ writer("d_value", d_value_dtype) }}
-//# endif
+//# for name, dtype in writes
+{{ writer(name, dtype) }}
+//# endfor
 //# include "lib/score.wgsl"
 //# include "lib/sequences.wgsl"
 //# include "lib/score_gradient.wgsl"
@@ -39,8 +39,11 @@
 //# set scaled = " * params.grad_scale"
 //# if by_query
 {{ seen_gradient("d_query", "key", True, scaled) }}
-//# else
+//# endif
+//# if writes_key
 {{ seen_gradient("d_key", "query", False, scaled) }}
+//# endif
+//# if writes_value
 {{ seen_gradient("d_value", "grad", False, "") }}
 //# endif
 
@@ -123,9 +126,11 @@ fn main(
   let last_row = min(first_row + BQ, row_count) - 1u;
 
   var s: array<vec4<f32>, ROWS * SCORES>;
+//# if of_scores
   var dp: array<vec4<f32>, ROWS * SCORES>;
   var acc: array<vec4<f32>, {{ ROWS * ((D4 + TX - 1) // TX) }}>;
-//# if not by_query
+//# endif
+//# if writes_value
   var acc2: array<vec4<f32>, {{ ROWS * ((DV4 + TX - 1) // TX) }}>;
 //# endif
   // The row_values of the queries: of the workgroup's rows, or of each tile's columns.
@@ -157,14 +162,21 @@ fn main(
 //#   endcall
 //# endif
 
+//# if by_query
   for (var tile = begin; tile < end; tile += BK) {
-//# if not by_query
+//# else
+  // From the last queries to the first: under a causal mask a key's first queries give it the largest weights, and
+  // small terms lose fewer digits where they are added before large ones.
+  for (var left = (max(begin, end) - begin + BK - 1u) / BK; left > 0u; left--) {
+    let tile = begin + (left - 1u) * BK;
 //#   call(n) each("n", BK // TX, unrolled)
     ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)].xyz;
 //#   endcall
 //# endif
 {{ products("s", row, column, D4) }}
+//# if of_scores
 {{ products("dp", row2, column2, DV4) }}
+//# endif
 //# call(r) each("r", ROWS, unrolled)
 //#   call(n) each("n", BK // TX, unrolled)
     {
@@ -187,6 +199,7 @@ fn main(
       // A hidden score gives zero; so does a row that sees nothing, whose 1 / row_sum is 0. Far from zero a score that
       // rounds differently than in the forward pass would be far above the maximum.
       let p = select(0.0, {{ exp_of("min(masked - ended.x, 0.0)" if natural else "masked - ended.x") }} * ended.y, counts);
+//#     if of_scores
       var ds = p * (dp[cell][{{ n }} % 4u] - ended.z);
 //#     if has_score_mod
       ds *= score_mod_slope(shaped(product), i32(b), i32(h), i32(i), i32(j));
@@ -195,23 +208,32 @@ fn main(
       let capped = accurate_tanh(product);
       ds *= 1.0 - capped * capped;
 //#     endif
+//#     endif
       s[cell][{{ n }} % 4u] = p;
+//#     if of_scores
       dp[cell][{{ n }} % 4u] = select(0.0, ds, counts);
+//#     endif
     }
 //#   endcall
 //# endcall
-//# if not by_query
+//# if writes_value
 {{ load_values(column2, DV4, "0u", "tile") }}
 {{ accumulate("acc2", "s", column2, DV4) }}
 //# endif
+//# if of_scores
 {{ load_values(column, D4, "0u", "tile") }}
 {{ accumulate("acc", "dp", column, D4) }}
+//# endif
   }
 //# if by_query
 {{ store("d_query", "acc", D4, scaled) }}
 //# else
   }
+//# endif
+//# if writes_key
 {{ store("d_key", "acc", D4, scaled) }}
+//# endif
+//# if writes_value
 {{ store("d_value", "acc2", DV4, "") }}
 //# endif
 }

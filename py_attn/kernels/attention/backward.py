@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from py_attn.arguments import Layout, Window, check_bool
-from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.config import TILED_MAX_HEAD_DIM
+from py_attn.kernels.attention.backward_config import BackwardConfig, BackwardVariant, configure
+from py_attn.kernels.attention.config import ROWS
 from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.options import (
     Call,
@@ -21,13 +21,12 @@ from py_attn.kernels.attention.options import (
     resolve_like_output,
     resolve_lse,
 )
-from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots, usual_rows
+from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
 from py_attn.kernels.attention.score_gradients import NOTHING_ELSE, Wanted, plan_score_gradient
-from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
-from py_attn.kernels.operands import Operand, in_vec4s, output_type
+from py_attn.kernels.operands import Operand, output_type
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 from py_attn.kernels.sums import plan_sum
@@ -61,18 +60,14 @@ _COMMON = {
     "grad_scale": "f32",
 }
 #: One launch for the gradient of the query, one for those of key and value.
-_SIDES = {
-    "query": Kernel(
-        "attention_backward",
-        "attention/backward.wgsl",
-        ParamsLayout(**_COMMON, d_query_strides="vec4<u32>"),
-    ),
-    "key": Kernel(
-        "attention_backward",
-        "attention/backward.wgsl",
-        ParamsLayout(**_COMMON, d_key_strides="vec4<u32>", d_value_strides="vec4<u32>"),
-    ),
+_PARAMS = {
+    "query": ParamsLayout(**_COMMON, d_query_strides="vec4<u32>"),
+    "key": ParamsLayout(**_COMMON, d_key_strides="vec4<u32>", d_value_strides="vec4<u32>"),
 }
+_TILED, _ROWS = (
+    {side: Kernel("attention_backward", f"attention/{name}.wgsl", params) for side, params in _PARAMS.items()}
+    for name in ("backward", "backward_rows")
+)
 _SINKS = Kernel(
     "sink_gradient",
     "attention/sink_gradient.wgsl",
@@ -82,24 +77,6 @@ _DELTA_WORKGROUP = 64
 _SINK_WORKGROUP = 64
 #: row_max, 1 / row_sum and Σ grad·out - grad_lse of every row, and nothing, [B, Hq, Sq, 4] float32.
 _ROW_VALUES = Arg("row_values", "vec4<f32>")
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardConfig:
-    """What a call is compiled with.
-
-    Attributes
-    ----------
-    query, key : Tile
-        Of the launch for the query's gradient, whose rows are queries, and of that for the others, whose
-        rows are keys.
-    unrolled : bool
-        Whether inner loops are written out.
-    """
-
-    query: Tile
-    key: Tile
-    unrolled: bool = True
 
 
 def attention_backward(
@@ -124,6 +101,7 @@ def attention_backward(
     grad_lse: Any = None,
     mask_gradient: bool = False,
     captured: Sequence[Tensor] = (),
+    variant: BackwardVariant | BackwardConfig = "auto",
 ) -> tuple[Tensor, ...]:
     """The gradients of :func:`attention` with respect to query, key and value, and to sinks where given.
 
@@ -150,6 +128,9 @@ def attention_backward(
         Tensors of floats that ``score_mod`` looks things up in, whose gradients are wanted too: learned
         biases, slopes of ALiBi and the like. The sums over the scores that read an element are taken in a
         fixed order.
+    variant : str
+        "tiled" (workgroup memory), "rows" (several rows to an invocation, for adapters that compute on a
+        CPU), or "auto", which chooses between them.
 
     Returns
     -------
@@ -165,7 +146,7 @@ def attention_backward(
     Raises
     ------
     ValueError, TypeError
-        For an argument that does not fit.
+        For an argument that does not fit, or a variant that this adapter cannot run.
     """
     leading = Leading(layout, query=query, key=key, value=value)
     tensors = {
@@ -187,9 +168,9 @@ def attention_backward(
 
     def make() -> Planned:
         call = resolve(**tensors, **keywords._asdict(), slope=True, differentiated=wanted.captured, buffers=7)
-        return plan_call(call, **results, wanted=wanted)
+        return plan_call(call, **results, variant=variant, wanted=wanted)
 
-    made = run_call("attention_backward", tensors | results, (*keywords, *wanted), make)
+    made = run_call("attention_backward", tensors | results, (*keywords, *wanted, variant), make)
     inputs = [leading.take(made[name]) for name in gradients(None)]
     return *inputs, *([] if sinks is None else [made["d_sinks"]]), *wanted.results(made)
 
@@ -204,9 +185,9 @@ def plan_call(
     grad_out: Any,
     out: Any,
     lse: Any,
-    config: BackwardConfig | None = None,
     *,
     grad_lse: Any = None,
+    variant: object = "auto",
     wanted: Wanted = NOTHING_ELSE,
 ) -> Planned:
     """Plan the gradients of checked arguments; it makes what :func:`gradients` names.
@@ -214,8 +195,8 @@ def plan_call(
     Raises
     ------
     ValueError, TypeError
-        When ``grad_out``, ``out`` or ``lse`` does not fit, or the head dims need more workgroup memory than
-        there is.
+        When ``grad_out``, ``out`` or ``lse`` does not fit, for a variant that does not exist, or when the
+        head dims need more workgroup memory than there is.
     """
     grad, grad_tensor = resolve_like_output("grad_out", grad_out, call)
     result, out_tensor = resolve_like_output("out", out, call)
@@ -224,57 +205,10 @@ def plan_call(
         results["grad_lse"] = resolve_lse(grad_lse, call, "grad_lse")
     wanted.check(call.options)
     call = call.with_({}, results)
-    config = config or configure(call.options, call.device.info)
-    return Planned(call.device, _plan(call, grad, result, config, wanted), call.tensors)
-
-
-def configure(options: Options, info: AdapterInfo) -> BackwardConfig:
-    """The configuration by the static tables.
-
-    Raises
-    ------
-    ValueError
-        When the head dims need more workgroup memory than the adapter has.
-    """
-    p = options.problem
-    query = _choose_tile(options, info, "query", p.queries, p.heads)
-    key = _choose_tile(options, info, "key", p.keys, p.kv_heads)
-    return BackwardConfig(query, key, unrolled=not info.software)
-
-
-def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
-    """What this adapter can run for the gradients of the query, or of key and value, the fastest first."""
-    d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
-    sums4 = (d4,) if side == "query" else (d4, dv4)
-    tiles = tiles_for(
-        max(d4, dv4),
-        max(sums4),
-        info.limits,
-        0,
-        info.software,
-        scores=2,
-        sums4=sums4,
-        inline=options.runs_code_per_score,
+    config = (
+        variant if isinstance(variant, BackwardConfig) else configure(call.options, call.device.info, variant)
     )
-    return [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
-
-
-def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, heads: int) -> Tile:
-    p, sequences = options.problem, options.sequences
-    if max(p.head_dim, p.value_head_dim) > TILED_MAX_HEAD_DIM:
-        raise ValueError(
-            f"query: the backward pass takes head dims up to {TILED_MAX_HEAD_DIM}, got {p.head_dim} and "
-            f"{p.value_head_dim}"
-        )
-    plain = fitting_tiles(options, info, side)
-    tile = choose_tile(usual_rows(rows, sequences), heads * p.batch * (sequences or 1), plain)
-    if tile is None:
-        allowed = info.limits["maxComputeWorkgroupStorageSize"]
-        raise ValueError(
-            f"query: the backward pass with head dims {p.head_dim} and {p.value_head_dim} needs more "
-            f"workgroup memory than the {allowed:,} bytes of {info}"
-        )
-    return tile
+    return Planned(call.device, _plan(call, grad, result, config, wanted), call.tensors)
 
 
 def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wanted: Wanted) -> Plan:
@@ -285,20 +219,21 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
     makes.append(NewTensor("row_values", (*options.lse_shape, 4)))
     if row_count:
         launches.append(_launch_row_values(call, grad, result, row_count))
-    for side, names in (("query", ("query",)), ("key", ("key", "value"))):
+    tables: set[str] = set()
+    for side, names in _launches(call, grad):
         outputs = {f"d_{x.name}": x for x in options.operands() if x.name in names}
         makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
         shared = side == "key" and options.problem.kv_batch < options.problem.batch
-        totals = makes[-2:] if shared else []
+        totals = makes[-len(names) :] if shared else []
         if shared:
             # Each batch element's gradients by themselves, to be summed.
             outputs = {f"{name}_parts": _of_every_element(x, options) for name, x in outputs.items()}
             makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
         if 0 in next(iter(outputs.values())).shape:
             continue
-        if options.sequences is not None:
-            tile = config.query if side == "query" else config.key
-            table, launch_table = plan_tile_table(call, tile.queries, side, f"{side}_tiles")
+        if options.sequences is not None and side not in tables:
+            tables.add(side)
+            table, launch_table = plan_tile_table(call, config.rows(side), side, f"{side}_tiles")
             makes.append(table)
             launches.append(launch_table)
         launches.append(_launch_side(call, grad, config, side, outputs))
@@ -316,6 +251,23 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
         launches += launched
     main = next((n for n, each in enumerate(launches) if each.shader.name == "attention_backward"), 0)
     return Plan(tuple(makes), tuple(launches), main)
+
+
+def _launches(call: Call, grad: Operand) -> list[tuple[str, tuple[str, ...]]]:
+    """The launches: whose rows each goes through, and whose gradients it writes.
+
+    Those of key and value are two where the adapter does not bind the buffers of both at a time.
+    """
+    buffers = len(_inputs(call.options, grad, "key")) + 2
+    if buffers <= call.device.info.limits["maxStorageBuffersPerShaderStage"]:
+        return [("query", ("query",)), ("key", ("key", "value"))]
+    return [("query", ("query",)), ("key", ("key",)), ("key", ("value",))]
+
+
+def _inputs(options: Options, grad: Operand, side: str) -> list[Arg]:
+    """What a launch reads whose rows are of ``side``."""
+    tiles = [] if options.sequences is None else [Arg(TILES.name, TILES.type, tensor=f"{side}_tiles")]
+    return [*options.args(), _grad_arg(grad), _ROW_VALUES, *tiles]
 
 
 def _of_every_element(x: Operand, options: Options) -> Operand:
@@ -371,32 +323,37 @@ def _launch_side(
     options, info, p = call.options, call.device.info, call.options.problem
     assert options.value is not None
     by_query = side == "query"
-    tile = config.query if by_query else config.key
+    tile, tile_rows = config.tile(side), config.rows(side)
     rows, heads = (p.queries, p.heads) if by_query else (p.keys, p.kv_heads)
-    args = [*options.args(), _grad_arg(grad), _ROW_VALUES]
     if options.sequences is not None:
-        slots = tile_slots(rows, options.sequences, tile.queries)
-        args.append(Arg(TILES.name, TILES.type, tensor=f"{side}_tiles"))
+        slots = tile_slots(rows, options.sequences, tile_rows)
     else:
-        slots = -(-rows // tile.queries)
-    args += [
-        Arg(name.removesuffix("_parts"), output_type(x.dtype), writes=True, tensor=name)
-        for name, x in outputs.items()
+        slots = -(-rows // tile_rows)
+    written = {name.removesuffix("_parts"): x for name, x in outputs.items()}
+    name = next(iter(written)).removeprefix("d_")  # "key" for key and value together
+    strides = {f"{name}_strides": options.result_strides(x.shape) for name, x in written.items()}
+    no_strides = {name: (0, 0, 0, 0) for name in _PARAMS[side].fields if name.startswith("d_")}
+    args = [
+        *_inputs(options, grad, side),
+        *(
+            Arg(name, output_type(x.dtype), writes=True, tensor=tensor)
+            for (name, x), tensor in zip(written.items(), outputs, strict=True)
+        ),
     ]
     constants = options.constants() | {
         **grad.constants(),
         "dtypes": options.dtypes(grad.dtype),
         **options.value_constants(),
-        **{f"{name.removesuffix('_parts')}_dtype": x.dtype for name, x in outputs.items()},
         "side": side,
+        "writes": tuple((name, x.dtype) for name, x in written.items()),
         "unrolled": config.unrolled,
     }
     return launch(
-        _SIDES[side],
+        (_TILED if tile else _ROWS)[side],
         args,
         call.tensors,
         info.limits,
-        variant=side,
+        variant=name if tile else f"{name} rows",
         workgroups=slots * heads * p.batch,
         params={
             **options.score_params(),
@@ -404,12 +361,10 @@ def _launch_side(
             "grad_strides": grad.strides,
             "tiles": slots,
             "grad_scale": p.masking.scale,
-            **{
-                f"{name.removesuffix('_parts')}_strides": options.result_strides(x.shape)
-                for name, x in outputs.items()
-            },
+            **no_strides,
+            **strides,
         },
-        constants=constants | tile.constants(),
+        constants=constants | (tile.constants() if tile else ROWS),
     )
 
 

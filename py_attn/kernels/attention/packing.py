@@ -94,7 +94,10 @@ def split_at_gaps(
     for (name, cu), (used_name, lengths) in zip(cu_seqlens.items(), used.items(), strict=True):
         for n, x in ((name, cu), (used_name, lengths)):
             if isinstance(x, Tensor):
-                raise TypeError(f"{n}: expected an array or a list where seqused is given, got a Tensor")
+                raise TypeError(
+                    f"{n}: expected an array or a list where seqused is given, got a Tensor: "
+                    "read it first, with `await tensor.numpy()`"
+                )
         sequences = check_cu_seqlens(name, cu, totals[name])
         edges = np.asarray(cu).astype(np.int64)
         room = np.diff(edges)

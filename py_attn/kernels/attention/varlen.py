@@ -10,6 +10,7 @@ import numpy as np
 from py_attn.arguments import Window
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention import backward, forward
+from py_attn.kernels.attention.backward_config import BackwardConfig, BackwardVariant
 from py_attn.kernels.attention.config import Config, Variant
 from py_attn.kernels.attention.options import Call, Keywords, resolve
 from py_attn.kernels.attention.packing import pack, split_at_gaps
@@ -50,7 +51,8 @@ def varlen_attention(
         either side. A Tensor's values are not read back but clamped on the GPU.
     seqused_q, seqused_k : array_like of int, optional
         [sequences]: how many of each sequence's first positions are used, all unless given. The others give
-        zeros and influence nothing. With these, ``cu_seqlens`` must not be Tensors.
+        zeros and influence nothing. Neither these nor ``cu_seqlens`` may then be Tensors: read
+        them first.
     causal, window, scale, softcap, score_mod, mask_mod, sinks, variant, return_lse
         As in :func:`attention`, per sequence ("bottom-right" by its own lengths; a mod's ``b`` is the
         sequence, its ``q_idx`` and ``kv_idx`` count within it).
@@ -109,6 +111,7 @@ def varlen_attention_backward(
     seqused_k: Any = None,
     grad_lse: Any = None,
     captured: Sequence[Tensor] = (),
+    variant: BackwardVariant | BackwardConfig = "auto",
 ) -> tuple[Tensor, ...]:
     """The gradients of :func:`varlen_attention` with respect to query, key and value, and to sinks.
 
@@ -121,10 +124,12 @@ def varlen_attention_backward(
     grad_lse : Tensor or array_like, optional
         Gradient of the LSE, [Hq, total_q], where the objective depends on it too.
     seqused_q, seqused_k : array_like of int, optional
-        As in the forward call. Gradients of what is not used are zeros. With ``sinks``, ``grad_out`` must be
-        finite and ``grad_lse`` zero there too.
+        As in the forward call. Gradients of what is not used are zeros, whatever ``grad_out`` holds there.
+        With ``sinks``, ``grad_lse`` must be zero there.
     captured : sequence of Tensor
         As in :func:`attention_backward`; their gradients are summed over the sequences.
+    variant : str
+        As in :func:`attention_backward`.
 
     Returns
     -------
@@ -164,9 +169,9 @@ def varlen_attention_backward(
             for name, x in results.items()
             if x is not None
         }
-        return backward.plan_call(call, **given, wanted=wanted)
+        return backward.plan_call(call, **given, variant=variant, wanted=wanted)
 
-    made = run_call("varlen_attention_backward", tensors | results, (*keywords, *wanted), make)
+    made = run_call("varlen_attention_backward", tensors | results, (*keywords, *wanted, variant), make)
     inputs = [made[name][0] for name in backward.gradients(None)]
     return *inputs, *([] if sinks is None else [made["d_sinks"]]), *wanted.results(made)
 
