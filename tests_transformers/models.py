@@ -22,6 +22,10 @@ def bert():
     return tf.BertModel, tf.BertConfig(**SMALL)
 
 
+def albert():
+    return tf.AlbertModel, tf.AlbertConfig(**SMALL, embedding_size=16)
+
+
 def gpt2():
     return tf.GPT2LMHeadModel, tf.GPT2Config(
         vocab_size=99, n_embd=32, n_layer=3, n_head=4, n_positions=128, scale_attn_by_inverse_layer_idx=True
@@ -126,7 +130,7 @@ def vit():
 
 MODELS = {
     make.__name__: make
-    for make in (bert, gpt2, llama, qwen3, mistral, gemma2, gemma3, gpt_oss, t5, bart, whisper, vit)
+    for make in (bert, albert, gpt2, llama, qwen3, mistral, gemma2, gemma3, gpt_oss, t5, bart, whisper, vit)
 }
 #: Those whose heads have a softcap or sinks, which torch's scaled_dot_product_attention does not compute.
 EAGER_ONLY = {"gemma2", "gpt_oss"}
@@ -135,7 +139,7 @@ ENCODER_DECODERS = ("t5", "bart", "whisper")
 
 
 #: What weights are multiplied by, so that maps are neither uniform nor all of one key.
-_FACTORS = {"bert": 12, "vit": 12, "t5": 2}
+_FACTORS = {"bert": 12, "albert": 12, "vit": 12, "t5": 2}
 
 
 def build(name, implementation="eager"):

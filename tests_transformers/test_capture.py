@@ -87,6 +87,27 @@ def test_the_last_of_several_passes_counts(maps):
     compare(maps, captured, expected("mistral", inputs("mistral", 18)))
 
 
+def test_a_module_that_a_pass_calls_twice_is_two_layers(maps):
+    model, given = build("albert", "sdpa"), inputs("albert")
+    with pa.transformers.capture(model) as captured:
+        run(model, input_ids=given["input_ids"][:, :9])
+        run(model, **given)
+    first, second = captured.main.layers
+    assert second.name == f"{first.name} (call 2)"
+    compare(maps, captured, expected("albert", given))
+
+
+def test_a_failed_pass_does_not_count(maps):
+    model, given = build("albert", "sdpa"), inputs("albert")
+    with pa.transformers.capture(model) as captured:
+        with pytest.raises(IndexError):
+            run(model, input_ids=given["input_ids"] + 1000)
+        run(model.encoder, hidden_states=torch.zeros(1, 3, 16))
+        run(model, **given)
+    assert len(captured.main.layers) == 2
+    compare(maps, captured, expected("albert", given))
+
+
 def test_nothing_was_captured():
     model = build("llama", "sdpa")
     with pa.transformers.capture(model) as captured:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections import Counter
 from types import TracebackType
 from typing import Any
 
@@ -57,21 +58,21 @@ def capture(model: Any, *, values: bool = False) -> Captured:
         raise TypeError(
             f"model: expected a model of transformers (a torch module), got {type(model).__name__}"
         )
-    modules = {id(module): name for name, module in model.named_modules()}
     sources = {type(module).__module__ for module in model.modules()}
     if not any(hasattr(sys.modules.get(source), "ALL_ATTENTION_FUNCTIONS") for source in sources):
         raise ValueError(
             f"model: expected attention that goes through transformers' AttentionInterface, which that of "
             f"{type(model).__name__} does not; use output_attentions=True and AttentionView.from_attentions"
         )
-    return Captured(modules, type(model).__name__, values)
+    return Captured(model, values)
 
 
 class Captured:
     """The attention layers of a model, as its last run left them.
 
     A forward pass without a cache begins anew and replaces what was kept; one that continues a cached text,
-    as in ``generate``, adds to it.
+    as in ``generate``, adds to it. A module that a forward pass calls several times is as many layers, as in
+    ALBERT, whose layers share their weights.
 
     Attributes
     ----------
@@ -79,11 +80,15 @@ class Captured:
         The model's class.
     """
 
-    def __init__(self, modules: dict[int, str], title: str, values: bool) -> None:
-        self.title = title
-        self._modules = modules
+    def __init__(self, model: Any, values: bool) -> None:
+        self.title = type(model).__name__
+        self._model = model
+        self._modules: dict[int, str] = {id(module): name for name, module in model.named_modules()}
         self._values = values
-        self._recordings: dict[str, Recording] = {}
+        self._recordings: dict[tuple[str, int], Recording] = {}
+        self._hooks: list[Any] = []
+        self._depth = 0  # how many of the model's modules are being called, one within the other
+        self._calls: Counter[str] = Counter()  # of each attention module in this forward pass
         self._rules = Rules()
         self._follows = False
         self._used = False
@@ -95,6 +100,9 @@ class Captured:
         if any(self._modules.keys() & other._modules.keys() for other in _active):
             raise RuntimeError("this model is being captured already; leave that `with` first")
         self._used = True
+        for module in self._model.modules():
+            self._hooks.append(module.register_forward_pre_hook(self._enter_module))
+            self._hooks.append(module.register_forward_hook(self._leave_module, always_call=True))
         _install()
         _active.append(self)
         return self
@@ -105,6 +113,17 @@ class Captured:
         _active.remove(self)
         _uninstall()
         self._rules = Rules()  # it holds masks
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _enter_module(self, *_: Any) -> None:
+        if not self._depth:
+            self._calls.clear()  # a forward pass begins
+        self._depth += 1
+
+    def _leave_module(self, *_: Any) -> None:
+        self._depth -= 1
 
     def __repr__(self) -> str:
         if not self._recordings:
@@ -148,9 +167,11 @@ class Captured:
         if name is None:
             return
         self._stacks = None
+        number = self._calls[name]
+        self._calls[name] += 1
         # The order of the dictionary is that of the last calls.
-        known = self._recordings.pop(name, None) or Recording(name, bool(_CROSS.search(name)))
-        self._recordings[name] = known
+        known = self._recordings.pop((name, number), None)
+        known = self._recordings[name, number] = known or Recording(name, number, bool(_CROSS.search(name)))
         call = _call(implementation, module, names)
         if call is None:
             known.problem = f"{implementation} has masks of its own kind; load the model with sdpa or eager"

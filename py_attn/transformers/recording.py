@@ -23,7 +23,8 @@ class StackLayer:
     Attributes
     ----------
     name : str
-        The module's name in the model.
+        The module's name in the model; from its second call in a forward pass on with the call's number,
+        as in "encoder.attention (call 2)".
     query, key : array
         [B, H, S, D] and [B, Hkv, Sk, D] float16 (float32 where numbers are beyond float16's range), after
         positional encoding; queries are multiplied by the model's scale times sqrt(D), so that the scale
@@ -157,6 +158,7 @@ class Recording:
     """
 
     name: str
+    number: int  # of the call within a forward pass, from 0
     cross: bool
     queries: list[Array] = field(default_factory=list)
     keys: list[Array] = field(default_factory=list)
@@ -203,7 +205,8 @@ class Recording:
         """The layer as it is now."""
         query, key = np.concatenate(self.queries, axis=2), np.concatenate(self.keys, axis=2)
         value = np.concatenate(self.values, axis=2) if self.values else None
-        return StackLayer(self.name, query, key, value, self.softcap, self.sinks, list(self.pieces))
+        name = f"{self.name} (call {self.number + 1})" if self.number else self.name
+        return StackLayer(name, query, key, value, self.softcap, self.sinks, list(self.pieces))
 
     def _place(self, call: Call, count: int, keys: int) -> tuple[int, int, int]:
         """The position of the first query (-1: unknown), and the range of the keys that are filled."""
