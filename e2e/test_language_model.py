@@ -57,6 +57,13 @@ def cases(draw):
     return case
 
 
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_lack_of_room_leaves_the_text(tiny, ring):
+    """Loading says what lacks room, and so does writing; then it goes on, also with a smaller cache."""
+    case = {"model": "grouped", "ids": text_of(9, 4), "count": 6, "context": 16 if ring else 64}
+    tiny.check(language.lacks_room, [case | ({"ring": True, "sink_tokens": 2} if ring else {})])
+
+
 @settings(max_examples=12)
 @given(st.lists(cases(), min_size=4, max_size=4))
 def test_logits(tiny, some):

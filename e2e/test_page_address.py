@@ -50,6 +50,21 @@ def test_what_is_looked_at_is_kept_and_comes_back(page, site_url):
     assert float(cells) < 20
 
 
+def test_a_reload_right_after_a_change_shows_it(page, site_url):
+    opened(page, site_url)
+    page.locator('.thumb[data-head="0/1"]').click()
+    page.reload()
+    wait_until_ready(page)
+    wait_for_maps(page, 1)
+    head_shown(page, 0, 1)
+    page.locator('.thumb[data-head="4/3"]').click()
+    page.get_by_label("Colour map").select_option("viridis")
+    page.reload()
+    wait_until_ready(page)
+    head_shown(page, 4, 3)
+    expect(page.get_by_label("Colour map")).to_have_value("viridis")
+
+
 def test_back_forward_and_a_pasted_address(page, site_url):
     opened(page, site_url)
     page.locator('.thumb[data-head="0/1"]').click()

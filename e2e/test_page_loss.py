@@ -12,7 +12,7 @@ from e2e.test_page_console import type_and_run
 from e2e.test_page_edit import preset, write
 from e2e.test_page_kernel_author import fork, own, time_one
 from e2e.test_page_own_data import drop, expect_file, npz
-from e2e.test_page_write import prepared, python, tokens
+from e2e.test_page_write import generate, prepared, python, tokens
 
 #: From now on no buffer of the page's device can be made, nor a kept one be used: its memory is full.
 NO_ROOM = """
@@ -203,3 +203,153 @@ def test_a_text_that_is_being_written_stays(sample):
     panel.get_by_role("button", name="Go on").click()
     expect(tokens(page)).to_have_count(count + 3)
     assert page.locator(".write-text").inner_text().startswith(written)
+
+
+#: The device goes in the middle of what is done next: when it is asked for the first result.
+LOSE_AT_WORK = """
+import asyncio
+bridge = pa.default_device().queue.bridge
+read = bridge.read_buffer
+async def read_buffer(*given):
+    bridge.read_buffer = read
+    reading = asyncio.ensure_future(read(*given))
+    await asyncio.sleep(0)
+    pa.default_device().destroy()
+    await reading
+bridge.read_buffer = read_buffer
+"""
+
+#: From now on the language model's stand-in takes long for what it is asked about its text.
+SLOWLY = """
+import asyncio
+from e2e.page.fake_writer import FakeWriter
+for name in ("profile", "read_exactly"):
+    async def slowly(self, answer=getattr(FakeWriter, name)):
+        await asyncio.sleep(1)
+        self.device.check_alive()
+        return await answer(self)
+    setattr(FakeWriter, name, slowly)
+"""
+
+
+def lose_at_work(page, begin):
+    """Lose the device in the middle of what `begin` begins; once the page has another one, nothing waits."""
+    # The labels of the heads are asked for last.
+    page.wait_for_selector("#overview[data-findings]", state="attached")
+    until(page, lambda: not busy(page), "a page at rest")
+    python(page, LOSE_AT_WORK)
+    begin()
+    expect(page.locator(".banner")).to_contain_text("A new GPU device is here")
+    until(page, lambda: not busy(page), "a page at rest")
+
+
+def busy(page):
+    """The parts that say that they wait for something."""
+    return page.evaluate(
+        "[...document.querySelectorAll('[aria-busy=true]')].map(({ className }) => className)"
+    )
+
+
+def test_maps_that_were_being_computed_come(sample):
+    """Those of all heads, and a part of the one in focus."""
+    lose_at_work(sample, lambda: sample.get_by_role("radio", name="Synthetic").check(force=True))
+    expect(sample.locator("#overview header p")).to_contain_text("s for all maps")
+    expect(sample.locator("#overview .thumb.painted")).to_have_count(8)
+    sample.get_by_label("Length").fill("40")
+    sample.get_by_role("button", name="Make").click()
+    expect(sample.locator("#overview header p")).to_contain_text("40 × 40 weights")
+    assert settled_map(sample)
+
+
+def test_a_map_that_was_being_zoomed_comes(sample):
+    lose_at_work(sample, lambda: sample.get_by_role("button", name="Zoom in").click())
+    assert settled_map(sample)
+    expect(sample.locator("#focus .inspector")).not_to_contain_text("lost")
+    before = sample.locator("#focus h2").inner_text()
+    sample.locator('.thumb[data-head="0/1"]').click()
+    expect(sample.locator("#focus h2")).not_to_have_text(before)
+    assert settled_map(sample)
+
+
+def test_a_comparison_of_heads_that_was_being_made_comes(sample):
+    compare = sample.locator("#compare")
+    another = compare.get_by_role("radio", name="Another head", exact=True)
+    lose_at_work(sample, lambda: another.check(force=True))
+    expect(another).to_be_checked()
+    body = compare.locator(".compare-body")
+    expect(body).to_have_attribute("data-shown", re.compile('"head":2'))
+    expect(compare.locator(".bad")).to_have_count(0)
+    sample.get_by_label("Head of B").fill("5")
+    sample.get_by_label("Head of B").press("Tab")
+    expect(body).to_have_attribute("data-shown", re.compile('"head":5'))
+
+
+def test_a_file_that_was_being_opened_is_shown(sample):
+    query, key = np.random.default_rng(0).standard_normal((2, 2, 4, 7, 8)).astype(np.float32)
+    lose_at_work(sample, lambda: drop(sample, "heads.npz", npz(q=query, k=key, layout="LHSD")))
+    expect_file(sample, "heads.npz", 2, 4, 7)
+    drop(sample, "more.npz", npz(q=query[:, :3], k=key[:, :3], layout="LHSD"))
+    expect_file(sample, "more.npz", 2, 3, 7)
+
+
+def test_caches_that_were_being_compared_are_told_as_lost(sample):
+    note, start = (sample.locator("#decode").locator(name) for name in (".caches-note", ".caches .button"))
+    lose_at_work(sample, lambda: start.first.click())
+    expect(note).to_have_text(
+        "The GPU was lost while the caches were compared. Press “Compare” to begin again."
+    )
+    start.first.click()
+    expect(note).to_contain_text("The strip below each cache shows the weights")
+
+
+def test_a_step_of_decoding_is_made(sample):
+    decode = sample.locator("#decode")
+    position = int(decode.locator("input[type=range]").input_value())
+    lose_at_work(sample, lambda: decode.get_by_role("button", name="Step").click())
+    expect(decode.locator(".decode-now")).to_contain_text(f"at position {position + 1} ")
+    decode.get_by_role("button", name="Step").click()
+    expect(decode.locator(".decode-now")).to_contain_text(f"at position {position + 2} ")
+
+
+def test_a_kernel_that_was_being_timed_is_told_as_lost(sample):
+    note, start = (
+        sample.locator("#kernel .kernel-note"),
+        sample.locator("#kernel").get_by_role("button", name="Run"),
+    )
+    lose_at_work(sample, start.click)
+    expect(note).to_contain_text("The GPU was lost while a kernel ran. Press Run to begin again.")
+    start.click()
+    expect(note).to_contain_text("Medians")
+
+
+def test_a_text_that_was_being_applied_is_applied(sample):
+    lose_at_work(sample, lambda: preset(sample, "Sliding window"))
+    expect(sample.locator(".edit-status")).to_contain_text("mask_mod traced into WGSL")
+    expect(sample.locator("#focus header p")).to_contain_text("Your mask_mod is applied")
+    until(sample, lambda: "mod=" in sample.url, "the text in the address")
+    expect(sample.locator("#kernel .kernel-note")).to_contain_text("with your mask_mod")
+
+
+@pytest.mark.parametrize("name", ["Measure", "Compare"])
+def test_what_the_language_model_was_asked_is_told_as_lost(sample, name):
+    page = prepared(sample)
+    generate(page, 6)
+    panel = page.locator("#write")
+    button = panel.get_by_role("button", name=name)
+    expect(button).to_be_enabled()
+    python(page, SLOWLY)
+    button.click()
+    lose(page)
+    expect(panel.locator(".write-foot .input-message")).to_contain_text("The text is kept")
+    expect(button).to_be_disabled()
+    until(page, lambda: not busy(page), "a page at rest")
+    panel.get_by_label("New tokens").fill("3")
+    panel.get_by_role("button", name="Go on").click()
+    expect(tokens(page)).to_have_count(18)
+    button.click()
+    done = (
+        panel.locator(".write-times tbody tr")
+        if name == "Measure"
+        else panel.locator(".kl-chart path.kl-line")
+    )
+    expect(done.first).to_be_attached()

@@ -358,3 +358,32 @@ def test_a_row_alone_is_the_row_of_the_whole_map(lab, context, sinks):
     found = lab.run(ROW.format(context=context, sinks=sinks))
     assert max(found[::2]) < 1e-5
     assert max(found[1::2]) == 0  # nothing was computed for other rows
+
+
+def test_prompts_take_the_place_of_sentences(writer):
+    """Examples of sentences are for reading; those of prompts fill the field, and nothing moves."""
+    page = writer
+    sentences = page.locator(".examples-zone")
+    expect(sentences).to_be_hidden()
+    expect(page.get_by_text("or type a sentence of your own")).to_be_hidden()
+    prompt = panel(page).get_by_role("textbox", name="Prompt")
+    prompts = panel(page).get_by_role("group", name="Example prompts").get_by_role("button")
+    box = page.locator(".write-text").bounding_box()
+    seen = set()
+    for button in prompts.all():
+        button.click()
+        expect(prompt).to_have_value(button.get_attribute("title"))
+        seen.add(prompt.input_value())
+        assert page.locator(".write-text").bounding_box() == box
+    assert len(seen) == prompts.count() == 6
+    panel(page).get_by_role("button", name="A question").click()
+    expect(panel(page).get_by_role("radio", name="Chat")).to_be_checked()
+    generate(page, 3)
+    # Five words, and two of the stand-in's chat template.
+    expect(page.locator(".write-token.given")).to_have_count(7)
+    panel(page).get_by_role("button", name="A story").click()
+    expect(panel(page).get_by_role("radio", name="Plain")).to_be_checked()
+    page.get_by_role("radio", name="Sentence").check(force=True)
+    expect(sentences).to_be_visible()
+    sentences.get_by_role("button").nth(1).click()
+    expect(panel(page)).to_be_hidden()

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from e2e.lab import wait_until_ready
+from e2e.test_page_loss import NO_ROOM, ROOM
 from scripts.serve import HOST
 from tests.tiny_gguf import tiny_gguf
 
@@ -222,3 +223,61 @@ def test_a_model_that_arrives_while_another_input_is_shown_writes_nothing(writer
     expect(page.locator(".write-token")).to_have_count(0)
     page.locator("#write").get_by_role("button", name="Generate").click()
     expect(page.locator(".write-numbers")).to_contain_text("4 written")
+
+
+#: There is room for the weights, and for the cache of a short text, but not for that of a long one.
+LITTLE_ROOM = NO_ROOM.replace("create(1 << 41, label)", "create(1 << 41 if size > 500_000 else size, label)")
+NO_ROOM_FOR = re.compile(r"[Tt]he GPU has no room for another [\d.]+ [kM]?B\. Choose a smaller cache")
+
+
+def python(page, source):
+    page.evaluate("(source) => window.pyAttn.run(source)", source)
+
+
+def test_no_room_for_the_weights_is_said(writer):
+    page = writer
+    before = allocated(page)
+    with served(page, lambda route: route.fulfill(body=MODEL)):
+        python(page, NO_ROOM)
+        load(page)
+        expect(message(page)).to_contain_text(NO_ROOM_FOR)
+        expect(message(page)).to_contain_text("SmolLM2 could not be loaded: ")
+        expect(page.locator("#write .model-loading")).to_be_hidden()
+        python(page, ROOM)
+    the_rest_goes_on(page, before)
+    writes_at_last(page)
+
+
+def test_a_smaller_cache_has_room(writer):
+    page = writer
+    panel, before = page.locator("#write"), allocated(page)
+    size = panel.get_by_label("Cache size")
+    with served(page, lambda route: route.fulfill(body=MODEL)):
+        python(page, LITTLE_ROOM)
+        load(page)
+        expect(message(page)).to_contain_text(NO_ROOM_FOR)
+        the_rest_goes_on(page, before)
+        size.select_option(label="up to 512")
+        load(page)
+        expect(page.locator(".write-numbers")).to_contain_text("4 written")
+    expect(message(page)).to_have_attribute("data-tone", "")
+    text = page.locator(".write-text").inner_text()
+    size.select_option(label="all 2,048")
+    expect(message(page)).to_contain_text(NO_ROOM_FOR)
+    expect(message(page)).to_contain_text("the text is kept")
+    expect(size.locator("option:checked")).to_have_text("up to 512")
+    assert page.locator(".write-text").inner_text() == text
+    panel.get_by_role("button", name="Go on").click()
+    expect(page.locator(".write-numbers")).to_contain_text("8 written")
+    assert page.locator(".write-text").inner_text().startswith(text)
+    # Nothing at all can be made while it writes.
+    python(page, f"{ROOM}\n{NO_ROOM}")
+    panel.get_by_label("Temperature").fill("0.5")  # another step is recorded
+    panel.get_by_role("button", name="Go on").click()
+    expect(message(page)).to_contain_text(NO_ROOM_FOR)
+    python(page, ROOM)
+    panel.get_by_role("button", name="Go on").click()
+    expect(page.locator(".write-numbers")).to_contain_text("12 written")
+    size.select_option(label="all 2,048")
+    expect(page.locator(".write-figures").first).to_contain_text("of 2,048")
+    expect(page.locator("#overview header p")).to_contain_text("2 layers × 4 heads")

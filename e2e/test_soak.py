@@ -20,10 +20,11 @@ def test_thousands_of_calls_leave_nothing_behind(lab):
     assert after["bytes"] == halfway["bytes"]
     assert after["kept"] == 0
     assert after["buffers"] == halfway["buffers"]
+    assert after["programs"] == halfway["programs"]
     # Kernels are compiled for dtypes and forms, of which the first half has met all.
     assert after["pipelines"] == halfway["pipelines"]
+    # A few may stay of shape buckets that the first half has not met; what stays of 1 call in 50 is a leak.
+    assert after["objects"] < halfway["objects"] + 100
     if NATIVE:
         assert after["bytes"] == before["bytes"]
         assert after["buffers"] == before["buffers"]
-        # Plans of earlier shapes are kept, up to a number that the first half has reached.
-        assert after["objects"] < 1.05 * halfway["objects"]

@@ -131,6 +131,16 @@ def test_what_is_kept_makes_room(small):
     assert asyncio.run(lack()) == (0, 1, (1000,))
 
 
+def test_kept_buffers_go_when_they_are_released(device, bridge):
+    dropped, live = device.empty((4096,)), device.empty((16,))
+    handle = dropped.storage("x").handle
+    del dropped
+    gc.collect()
+    assert handle in bridge.buffers
+    device.release_memory()
+    assert list(bridge.buffers) == [live.storage("x").handle]
+
+
 def test_a_wait_that_is_cancelled_takes_no_errors_with_it(small):
     """WebGPU tells each error once, here to a wait that nobody awaits any more."""
 

@@ -23,19 +23,19 @@ async def lack(family, size=9):
     """
     device = pa.default_device()
     before = [await _call(device, family, n) for n in (size, size // 2)]
-    held = await _at_rest(device)
-    with _failing(device, 0) as made:
+    held = await at_rest(device)
+    with failing(device, 0) as made:
         await _call(device, family, size)
     answers = []
     for number in sorted({1, (len(made) + 1) // 2, len(made)}):
-        await _at_rest(device)
+        await at_rest(device)
         error = ""
-        with _failing(device, number):
+        with failing(device, number):
             try:
                 await _call(device, family, size)
             except pa.PyAttnError as raised:
                 error = f"{type(raised).__name__}: {raised}"
-        left = await _at_rest(device) - held
+        left = await at_rest(device) - held
         after = [await _call(device, family, n) for n in (size, size // 2)]
         again = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
         answers.append({"error": error, "bytes": left, "again": again})
@@ -46,7 +46,7 @@ async def _call(device, family, size):
     return await FAMILIES[family](device, np.random.default_rng(size), size)
 
 
-async def _at_rest(device):
+async def at_rest(device):
     """Bytes of live tensors when no buffer is kept, so that the next call makes all of its own."""
     gc.collect()
     device._memory.release()
@@ -55,7 +55,7 @@ async def _at_rest(device):
 
 
 @contextlib.contextmanager
-def _failing(device, number):
+def failing(device, number):
     """Buffer ``number`` (from 1 on) of those made inside cannot be made."""
     bridge, made = device.queue.bridge, []
     create = bridge.create_buffer

@@ -9,6 +9,7 @@ import numpy as np
 
 import py_attn as pa
 from e2e.page.bounds import over_bound
+from e2e.page.lack import at_rest, failing
 from py_attn.gpu.device import make_default
 from py_attn.models import smollm2_reference as plain
 from py_attn.models.files import BytesFile
@@ -256,6 +257,59 @@ async def survives_its_device(case):
     finally:
         again.destroy()
     return {"wrong": 0.0}
+
+
+async def lacks_room(case):
+    """No room for a buffer while a model is loaded, writes or changes its cache: it goes on as it was."""
+    device, ids, count = pa.default_device(), case["ids"], case["count"]
+    empty = await at_rest(device)
+    model = await load(case)
+    wanted = await model.generate(ids, count)
+    other = {"cache": "float16", "context": 48}
+
+    async def reload():
+        (await load(case)).destroy()
+
+    async def write():
+        assert await model.generate(ids, count) == wanted
+
+    async def write_on():
+        await model.start(ids)
+        assert await rest(model, count) == wanted
+
+    async def change():
+        await model.use_cache(**other)
+
+    try:
+        for call in (reload, write, write_on, change):
+            held = await at_rest(device)
+            with failing(device, 0) as made:
+                await call()
+            if call is change:
+                await model.use_cache(context=case["context"])
+            for number in sorted({1, 2, len(made) // 2, len(made)}):
+                await at_rest(device)
+                with failing(device, number):
+                    await refused(call())
+                assert model.cache_options.context == case["context"]
+                # The text that is there is gone on with, not only a new one.
+                await model.rewind(min(len(model.tokens), len(ids) + 2))
+                await rest(model, len(ids) + count - len(model.tokens))
+                assert model.tokens == [*ids, *wanted], (call.__name__, number, len(made))
+            assert await at_rest(device) <= held + 4096
+        await model.use_cache(**other)
+        assert len(await rest(model, 2)) == 2
+    finally:
+        model.destroy()
+    assert await at_rest(device) <= empty + 4096
+    return {"wrong": 0.0}
+
+
+async def refused(call):
+    """Await what fails for lack of room."""
+    answers = await asyncio.gather(call, return_exceptions=True)
+    assert isinstance(answers[0], pa.PyAttnError), answers
+    assert " bytes: " in str(answers[0]), answers
 
 
 async def compared_and_changed(case):

@@ -22,8 +22,8 @@ async def soak(calls, seed=0):
     Returns
     -------
     dict
-        "bytes" of live tensors, "kept" buffers' bytes once they are released, "pipelines" and "objects", each
-        halfway and at the end; "seconds": of the median probe in the first and in the last tenth.
+        "before", "halfway" and "after": what :func:`left_behind` gives; "seconds": of the median probe in the
+        first and in the last tenth.
     """
     device, random = pa.default_device(), np.random.default_rng(seed)
     probe = device.tensor(normal(random, 1, 1, 4, 8))
@@ -55,16 +55,27 @@ async def soak(calls, seed=0):
 
 
 def left_behind(device):
-    """What there is when nothing is in use."""
+    """What there is when nothing is in use.
+
+    Returns
+    -------
+    dict
+        "bytes" of live tensors, "kept" buffers' bytes once they are released, "buffers" and "programs" where
+        the bridge counts them, "pipelines", "plans" of earlier calls, and "objects" of Python without those
+        plans: one for each new shape is kept, until there are so many that all are forgotten.
+    """
+    plans = len(device.plans)
+    device.plans._plans.clear()
     gc.collect()
     device._memory.release()
     device.queue.flush()
-    buffers = getattr(device.queue.bridge, "_buffers", None)
+    held = {name: getattr(device.queue.bridge, f"_{name}", None) for name in ("buffers", "programs")}
     return {
         "bytes": device.memory_allocated(),
         "kept": device._memory.kept,
-        "buffers": len(buffers) if isinstance(buffers, dict) else None,
+        **{name: len(found) if isinstance(found, dict) else None for name, found in held.items()},
         "pipelines": len(device.queue.pipelines),
+        "plans": plans,
         "objects": len(gc.get_objects()),
     }
 

@@ -22,10 +22,13 @@ class Memory:
     ----------
     allocated : int
         Bytes in the buffers of live tensors.
+    lacks : int
+        How many buffers could not be made so far.
     """
 
     def __init__(self, bridge: DeviceBridge) -> None:
         self.allocated = 0
+        self.lacks = 0
         self._bridge = bridge
         self._pool = BufferPool()
         self._doomed: list[int] = []
@@ -111,6 +114,7 @@ class Memory:
         """
         labels = set(self._unconfirmed.values())
         lacks = [error for error in errors if error.kind == "out-of-memory" or error.label in labels]
+        self.lacks += len(lacks)
         if any(error.kind != "shader" for error in errors):
             self._suspect |= {*self._unconfirmed, *buffers}
             self.release()

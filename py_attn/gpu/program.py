@@ -24,7 +24,7 @@ class Program:
     """Dispatches recorded by ``with device.record() as program``; ``submit`` runs them again.
 
     The tensors that were used while recording stay alive as long as it does. Recorded dispatches do not run
-    until the program is submitted.
+    until the program is submitted. What the bridge holds of it goes with the last reference, or by `destroy`.
     """
 
     def __init__(self, queue: Queue, recorder: Recorder) -> None:
@@ -121,3 +121,7 @@ class Program:
             self._queue.bridge.destroy_program(self._handle)
         self._handle = None
         self._recorder = Recorder()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.destroy()

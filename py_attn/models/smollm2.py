@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.arguments import check_int
+from py_attn.errors import PyAttnError
 from py_attn.gpu.device import Device
 from py_attn.kernels.nn.sampling import ALTERNATIVES, Sampling, check_sampling
 from py_attn.models.bpe import BPE
@@ -367,6 +368,8 @@ class SmolLM2(LanguageModel):
         ------
         ValueError, TypeError
             For options that do not fit, or a text that is longer than they allow; nothing changes then.
+        GPUOutOfMemoryError
+            When there is no room for this cache; the text is processed again with the one that it had.
         RuntimeError
             While the model is at work.
         """
@@ -378,14 +381,13 @@ class SmolLM2(LanguageModel):
                 "that this cache would hold"
             )
         async with self._at_work():
-            old, tokens = self._text, self._text.tokens
-            new = Written(self.device, self.config, self._weights, options)
-            new.set_heads_off(old.heads_off)
-            self._text = new
-            old.destroy()
-            if tokens:
-                new.start(tokens)
-                await new.process(pause)
+            present = self._text.options
+            try:
+                await self._keep_in(options)
+            except PyAttnError:
+                if not self.device.lost:
+                    await self._keep_in(present)
+                raise
 
     async def time_step(self, warmup_runs: int = 0) -> StepTiming:
         """How long the step that writes the next token takes; the text stays as it is.
@@ -461,6 +463,18 @@ class SmolLM2(LanguageModel):
         return sums
 
     # Inside
+
+    async def _keep_in(self, options: CacheOptions) -> None:
+        """Process the text again, with another cache in the place of the one that it has."""
+        old, tokens = self._text, self._text.tokens
+        old.destroy()
+        self.device.release_memory()
+        self._text = new = Written(self.device, self.config, self._weights, options)
+        new.set_heads_off(old.heads_off)
+        if tokens:
+            new.start(tokens)
+            await new.process(pause)
+        await self.device.synchronize()
 
     async def _finish(self) -> None:
         text = self._text

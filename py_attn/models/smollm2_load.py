@@ -47,6 +47,8 @@ async def load(
     ------
     ValueError, TypeError
         For a broken file, another architecture, or an option that does not fit.
+    GPUOutOfMemoryError
+        When there is no room for the weights or for the cache.
     """
     gguf = GGUF(file)
     config = read_config(gguf)
@@ -60,19 +62,26 @@ async def load(
     begin = min(info.start for info in gguf.tensors.values())
     blocks = await device.upload_file(file, begin, progress=progress)
     made: list[Tensor] = []
+    model = None
     try:
-        weights = _Packing(device, file, gguf, blocks, begin, made).weights(config)
-        await device.synchronize()
+        try:
+            weights = _Packing(device, file, gguf, blocks, begin, made).weights(config)
+            await device.synchronize()
+        finally:
+            # The cache may need the room.
+            blocks.destroy()
+            device.release_memory()
         model = SmolLM2(device, config, tokenizer, template, weights, options)
+        await device.synchronize()
         if not device.info.software:
             await model.warm_up()
         return model
     except BaseException:
+        if model:
+            model.destroy()
         for tensor in made:
             tensor.destroy()
         raise
-    finally:
-        blocks.destroy()
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ class Written:
         self._reached = 0
         self.heads_off: frozenset[tuple[int, int]] = frozenset()
         self._program: tuple[Any, Program] | None = None
+        self._lacks = device.lacks
         rows = options.history
         self._state = new_state(device)
         self._tokens = device.empty((rows + 1,), "uint32")
@@ -211,6 +212,11 @@ class Written:
 
         ``pause`` is a coroutine function, called between passes.
         """
+        if self._lacks != self.device.lacks:
+            # What lacked room may have left gaps in what was processed, and in the recorded step.
+            self._lacks = self.device.lacks
+            self._forget_program()
+            self.start(self.tokens)
         end = len(self.tokens) - 1 if upto is None else upto
         limit = _ROWS_SOFTWARE if self.device.info.software else _ROWS
         while self.position < end:

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { nextPortion } from "../src/panels/write-speech.js";
-import { buttonStates, describeFailure, describeLooking } from "../src/panels/write-words.js";
+import { buttonStates, describeError, describeFailure, describeLooking } from "../src/panels/write-words.js";
 
 const STATE = { able: true, loaded: true, busy: "", length: 20, prompt: 8, finished: "" };
 const LONG = "word ".repeat(100);
@@ -37,6 +37,7 @@ describe("a model that could not be loaded", () => {
       ["smollm2/model.gguf: the download ended after 5 of 98362432 bytes", "after 5 B of 98 MB", "Check the connection"],
       ["smollm2/model.gguf: the file's SHA-256 is ab, expected cd", "not the file that this page expects", "Reload the page"],
       ["smollm2/model.gguf: more than the expected 5 bytes were received", "not the file that this page expects", "Reload the page"],
+      ["cache of 1,572,864 bytes: Out of memory (2 more errors)", "the GPU has no room for another 1.6 MB", "Choose a smaller cache below"],
       ["weights: not a GGUF file", "weights: not a GGUF file. Press", "the button to try again."],
     ];
     for (const [error, what, advice] of cases) {
@@ -45,6 +46,15 @@ describe("a model that could not be loaded", () => {
       expect(describeFailure(error)).toMatch(/the button to try again\.$/u);
       expect(describeFailure(error)).not.toMatch(/SHA|\.gguf:|bytes/u);
     }
+  });
+});
+
+describe("a text that could not be written on", () => {
+  it("says what there is no room for, and what to do", () => {
+    const error = "cache of 1,572,864 bytes: Out of memory";
+    expect(describeError(error, true)).toMatch(/^The GPU has no room for another 1\.6 MB\. Choose .* then press “Go on”: the text is kept\.$/u);
+    expect(describeError(error, false)).toMatch(/then press “Generate” again\.$/u);
+    expect(describeError("top_p: expected at most 1, got 2", true)).toBe("top_p: expected at most 1, got 2");
   });
 });
 

@@ -49,6 +49,7 @@ describe('the state of the Write panel', () => {
     ['no cache', { cache: null }],
     ['an unknown cache', { cache: { ...STATE.cache, cache: '../../x' } }],
     ['a huge ring', { cache: { ...STATE.cache, context: 1e9 } }],
+    ['a short ring that is none', { cache: { cache: 'float32', context: 512, ring: false, sink_tokens: 4 } }],
     ['a cache of another size', { cache: { cache: 'float32', context: 64, ring: false, sink_tokens: 0 } }],
     ['a head that is not there', { off: [270] }],
     ['a negative head', { off: [-1] }],

@@ -1,7 +1,7 @@
 /** The decoding step over smaller caches: their bytes, times and errors, and what they change in the map. */
 
 import { h } from '../dom.js';
-import { shortError } from '../format.js';
+import { isLoss, shortError } from '../format.js';
 import { latest } from '../latest.js';
 import { CACHES, cacheLine } from './cache-line.js';
 import { tableCaption, tableHead } from './elements.js';
@@ -21,12 +21,14 @@ import { describeComparison } from './wording.js';
  * @property {HTMLElement} note
  * @property {(place: Place) => void} run
  * @property {boolean} active once the visitor has asked for the comparison
+ * @property {boolean} lost whether the last comparison ended with the loss of the GPU
  * @property {Place | null} place decoded now
  * @property {CacheStep[]} steps what the table shows
  * @property {ReturnType<typeof setTimeout> | undefined} timer
  */
 
 const PAUSE_MS = 250; // without a step, before the caches follow
+const LOST = 'The GPU was lost while the caches were compared. Press “Compare” to begin again.';
 const INTRODUCTION =
   'The memory that a cache with fewer bits takes, the time of a step, and the error of its output and weights against float64.';
 
@@ -49,16 +51,17 @@ export function mountCaches(api, store) {
     (/** @type {Place} */ place) => runAll(panel, place),
     (error) => {
       element.setAttribute('aria-busy', 'false');
-      note.textContent = `The caches could not be compared: ${shortError(error)}`;
+      panel.lost = isLoss(error);
+      note.textContent = panel.lost ? LOST : `The caches could not be compared: ${shortError(error)}`;
     },
   );
   /** @type {Panel} */
-  const panel = { element, api, store, lines, note, run, active: false, place: null, steps: [], timer: undefined };
+  const panel = { element, api, store, lines, note, run, active: false, lost: false, place: null, steps: [], timer: undefined };
 
   store.on(['sourceNumber'], ({ source }) => {
     Object.assign(panel, { active: false, place: null, steps: [] });
     start.disabled = !source;
-    note.textContent = INTRODUCTION;
+    note.textContent = panel.lost ? LOST : INTRODUCTION;
     for (const line of lines) line.clear();
   });
 
@@ -100,6 +103,7 @@ async function runAll(panel, place) {
   const { element, api, store, lines, note } = panel;
   const { layer, head, sourceNumber, style } = store.state;
   element.setAttribute('aria-busy', 'true');
+  panel.lost = false;
   const [colors, signed] = await Promise.all([
     api.legend(style.colormap, 'sqrt'),
     api.legend(style.colormap, 'sqrt', 'gradient'),

@@ -1,23 +1,25 @@
 /** Which cache the text is kept in, and how fast the model writes over it. */
 
 import { fill, h } from '../dom.js';
-import { formatBytes, formatCount, formatTime, shortError } from '../format.js';
+import { formatBytes, formatCount, formatTime, isLoss, shortError } from '../format.js';
 import { field, select, tableCaption } from './elements.js';
-import { CONTEXT, DTYPES, formatRate, formatSeconds, SIZES } from './write-words.js';
+import { CONTEXT, DTYPES, formatRate, formatSeconds, SHORT, SIZES } from './write-words.js';
 
 /** @typedef {import('../types').CacheChoice} CacheChoice */
 
+/** Sizes of caches in which the text ends when they are full; all other sizes are rings. */
+const ENDING = /** @type {Record<string, number>} */ ({ all: CONTEXT, short: SHORT });
 const TIMES = 'One token is processed once more, with a timestamp around each kernel.';
 
 /** @param {(choice: CacheChoice) => void} onChange */
 export function mountCache(onChange) {
   const changed = () => {
-    kept.disabled = size.value === 'all';
+    kept.disabled = size.value in ENDING;
     onChange(choice());
   };
   const dtype = select('Cache dtype', DTYPES, 'float32', changed);
   const sizes = SIZES.map((n) => /** @type {[string, string]} */ ([String(n), `ring of ${formatCount(n)}`]));
-  const size = select('Cache size', [['all', `all ${formatCount(CONTEXT)}`], ...sizes], 'all', changed);
+  const size = select('Cache size', [['short', `up to ${formatCount(SHORT)}`], ['all', `all ${formatCount(CONTEXT)}`], ...sizes], 'all', changed);
   const kept = select('First tokens kept', [['0', 'none'], ['4', 'first 4']], '4', changed);
   kept.disabled = true;
   const figures = h('dl', { class: 'write-figures' });
@@ -32,8 +34,8 @@ export function mountCache(onChange) {
 
   /** @returns {CacheChoice} */
   function choice() {
-    const ring = size.value !== 'all';
-    return { cache: dtype.value, context: ring ? Number(size.value) : CONTEXT, ring, sink_tokens: ring ? Number(kept.value) : 0 };
+    const ring = !(size.value in ENDING);
+    return { cache: dtype.value, context: ENDING[size.value] ?? Number(size.value), ring, sink_tokens: ring ? Number(kept.value) : 0 };
   }
 
   return {
@@ -42,7 +44,7 @@ export function mountCache(onChange) {
     /** Shows what the model has, which may not be what was asked for. @param {import('../types').CacheState} state */
     show({ cache, ring, capacity, sinkTokens }) {
       dtype.value = cache;
-      size.value = ring ? String(capacity) : 'all';
+      size.value = ring ? String(capacity) : capacity === SHORT ? 'short' : 'all';
       if (ring) kept.value = String(sinkTokens);
       kept.disabled = !ring;
     },
@@ -60,7 +62,7 @@ export function mountCache(onChange) {
     /** @param {boolean} busy */
     setBusy(busy) {
       dtype.disabled = size.disabled = busy;
-      kept.disabled = busy || size.value === 'all';
+      kept.disabled = busy || size.value in ENDING;
     },
   };
 }
@@ -82,6 +84,8 @@ export function mountTimes(api, store) {
     h('table', null, tableCaption('GPU time of a token by kernel'), body),
   );
 
+  let isAble = false;
+
   async function measure() {
     start.disabled = true;
     try {
@@ -91,9 +95,9 @@ export function mountTimes(api, store) {
       note.textContent = describeTimes(entries.length > 0, store.state.info);
       fill(body, entries.map(([name, us]) => timeLine(name, us, total)), entries.length > 0 && timeLine('together', total, 0));
     } catch (error) {
-      note.textContent = `The kernels could not be timed: ${shortError(error)}`;
+      note.textContent = isLoss(error) ? 'The GPU was lost while the kernels were timed.' : `The kernels could not be timed: ${shortError(error)}`;
     } finally {
-      start.disabled = false;
+      start.disabled = !isAble;
     }
   }
 
@@ -101,6 +105,7 @@ export function mountTimes(api, store) {
     element,
     /** @param {boolean} able whether there is a text, and the model is not at work */
     reset(able) {
+      isAble = able;
       start.disabled = !able;
     },
   };

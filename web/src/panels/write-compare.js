@@ -85,7 +85,7 @@ export function mountCompare(api, given) {
     reset(able) {
       running++;
       start.disabled = !able;
-      note.textContent = box.hidden ? INTRODUCTION : 'These are earlier figures. Compare scores the text as it is now.';
+      note.textContent = !lines.length ? INTRODUCTION : 'These are earlier figures. Compare scores the text as it is now.';
     },
   };
 }

@@ -9,6 +9,8 @@ import { describeFailure, MODEL_BYTES } from './write-words.js';
 /** The model has gone, with Python or the GPU. @param {Panel} panel @param {string} what happened */
 export function lost(panel, what) {
   Object.assign(panel, { loaded: false, kept: false, stopping: true });
+  panel.times.reset(false);
+  panel.compare.reset(false);
   label(panel);
   if (panel.tokens.length) say(panel, `${what} The text is kept: “Go on” loads the model again and rebuilds its cache.`);
 }

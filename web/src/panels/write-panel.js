@@ -1,7 +1,7 @@
 /** The Write panel's state, its buttons and its message. */
 
 import { shortError } from '../format.js';
-import { buttonStates } from './write-words.js';
+import { buttonStates, describeError } from './write-words.js';
 
 /**
  * @typedef {import('../types').Written} Written
@@ -90,7 +90,8 @@ export function say({ view: { message } }, text, tone = '', detail = '') {
 
 /** @param {Panel} panel @param {unknown} error */
 export function report(panel, error) {
-  say(panel, shortError(error), 'bad');
+  const detail = shortError(error);
+  say(panel, describeError(detail, panel.tokens.length > 0), 'bad', detail);
 }
 
 /** @param {Panel} panel @returns {import('../types').Sampling} */

@@ -1,7 +1,7 @@
 /** All that the Write panel has, as one packed text: its fields, and the text that the model has written. */
 
 import { PackedTextError, packText, unpackText } from '../packed-text.js';
-import { CONTEXT, DTYPES, SIZES } from './write-words.js';
+import { CONTEXT, DTYPES, SHORT, SIZES } from './write-words.js';
 
 /**
  * @typedef {object} WriteState
@@ -75,7 +75,7 @@ function isCache(choice) {
   if (!choice || typeof choice !== 'object') return false;
   const { cache, context, ring, sink_tokens: kept } = choice;
   if (!DTYPES.some(([name]) => name === cache)) return false;
-  return ring === true ? SIZES.includes(context) && (kept === 0 || kept === 4) : ring === false && context === CONTEXT && kept === 0;
+  return ring === true ? SIZES.includes(context) && (kept === 0 || kept === 4) : ring === false && [CONTEXT, SHORT].includes(context) && kept === 0;
 }
 
 /** @param {any} list @param {number} most @param {(one: any) => boolean} check */

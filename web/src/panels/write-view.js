@@ -3,6 +3,7 @@
 import { h, segmented } from '../dom.js';
 import { field } from './elements.js';
 import { buildLoading } from './loading.js';
+import { PROMPTS, promptButtons } from './write-prompts.js';
 
 /**
  * @typedef {object} Actions
@@ -14,7 +15,6 @@ import { buildLoading } from './loading.js';
  * @property {(over: Exclude<import('../types').Over, 'rollout'>) => void} colourBy
  */
 
-const FIRST_PROMPT = 'The old lighthouse keeper opened the door and saw';
 const CHOICES = [
   { value: 'plain', label: 'Plain', title: 'the model goes on with the prompt' },
   { value: 'chat', label: 'Chat', title: 'the model answers the prompt' },
@@ -28,6 +28,7 @@ const COLOURS = [
 /** @param {Actions} actions */
 export function buildWrite(actions) {
   const { form, prompt, chat, generate } = promptForm(actions);
+  const prompts = promptButtons(prompt, chat);
   const buttons = {
     goOn: button('Go on', 'Write on from the end of the text', actions.goOn),
     step: button('Step', 'Write one token', actions.step),
@@ -46,7 +47,7 @@ export function buildWrite(actions) {
   const colours = segmented('Colour the text by', COLOURS, 'head', (value) => actions.colourBy(/** @type {any} */ (value)));
   const looking = h('p', { class: 'muted small write-looking' }, ' ');
   const figures = h('p', { class: 'small write-numbers' }, ' ');
-  return { form, prompt, chat, generate, ...buttons, sampling, controls, loading, message, colours, looking, figures };
+  return { form, prompt, prompts, chat, generate, ...buttons, sampling, controls, loading, message, colours, looking, figures };
 }
 
 /** @param {Actions} actions */
@@ -59,7 +60,7 @@ function promptForm({ generate: onGenerate }) {
     'aria-label': 'Prompt',
     placeholder: 'Type what the text begins with',
     maxLength: 100_000,
-    value: FIRST_PROMPT,
+    value: PROMPTS[0].text,
   });
   const generate = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Generate');
   const form = h('form', { class: 'sentence-form' }, prompt, generate);

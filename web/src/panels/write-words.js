@@ -9,6 +9,7 @@ import { formatBytes, formatCount } from '../format.js';
 
 export const MODEL_BYTES = 98_362_432;
 export const CONTEXT = 2048; // tokens that the model can read at once
+export const SHORT = 512; // tokens of a cache that takes a quarter of the memory
 
 /** Tokens of a ring. */
 export const SIZES = [64, 128, 256, 512, 1024];
@@ -121,11 +122,25 @@ export function describeLooking(over, layer, head) {
   return `${what[over]}: what the token under the pointer attends to.`;
 }
 
+/** That there is no room for a buffer, as Python words it; '' for all other errors. @param {string} error */
+function describeLack(error) {
+  const [, bytes] = /\bof ([\d,]+) bytes: /u.exec(error) ?? [];
+  return bytes ? `the GPU has no room for another ${formatBytes(Number(bytes.replaceAll(',', '')))}. Choose a smaller cache below, shorter or with fewer bits, or close other pages that use the GPU` : '';
+}
+
+/** Why nothing was written, and what to do. @param {string} error @param {boolean} any whether there is a text */
+export function describeError(error, any) {
+  const lack = describeLack(error);
+  return lack ? `${lack[0].toUpperCase()}${lack.slice(1)}; then press ${any ? '“Go on”: the text is kept' : '“Generate” again'}.` : error;
+}
+
 /** Why the model could not be loaded, and what to do. @param {string} error as web/src/assets.js or Python words it */
 export function describeFailure(error) {
   const [, status] = /the server answered (\d+)/u.exec(error) ?? [];
   const [, loaded, total] = /(?:broke off|ended) after (\d+) of (\d+) bytes/u.exec(error) ?? [];
   const again = 'press the button to try again.';
+  const lack = describeLack(error);
+  if (lack) return `SmolLM2 could not be loaded: ${lack}; then ${again}`;
   if (status === '404' || status === '410') {
     return `SmolLM2 could not be loaded: this site does not have the model’s file where it should be (${status}). Reload the page, as the site may have been changed; then ${again}`;
   }

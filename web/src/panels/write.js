@@ -114,6 +114,7 @@ function layOut(element, { view, text, token, cache, times, heads, compare, spee
     element,
     h('h2', { class: 'sr-only' }, 'Write'),
     view.form,
+    view.prompts,
     h('div', { class: 'write-foot' }, view.loading.element, view.message),
     view.controls,
     h(
