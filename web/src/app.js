@@ -361,6 +361,7 @@ class App {
   /** @param {boolean} shown */
   async #showWrite(shown) {
     this.#page.write.hidden = !shown;
+    this.#page.examples.hidden = shown; // they are sentences to read; the panel has prompts
     if (shown) this.#write ??= this.#mountWrite();
     const write = await this.#write;
     if (this.#page.write.hidden) write?.leave();

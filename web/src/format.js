@@ -86,6 +86,11 @@ export function shortError(error) {
   return line.replace(NAME_OF_ERROR, '').trim();
 }
 
+/** Whether the GPU was lost while something was asked of it. @param {unknown} error */
+export function isLoss(error) {
+  return /\bDeviceLostError: /u.test(error instanceof Error ? error.message : String(error));
+}
+
 /** Why a file could not be had, as one says it. @param {unknown} error @param {string} file as a sentence begins with it, such as "The model file" */
 export function describeFailure(error, file) {
   return describeFileError(error, file) || `${file} could not be loaded: ${shortError(error)}`;

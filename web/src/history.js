@@ -7,8 +7,12 @@ import { decode, encode } from './address.js';
  * @typedef {{ text?: string, mod?: string, writing?: string }} Kept texts that are too long for the address; they outlive a reload
  */
 
-/** After a change: a moving pointer writes once, and a text that grows less often than Safari's 100 times in 30 seconds. */
+/**
+ * A change is written at once, as a reload asks for what was written before it. Changes that follow each other, such as a text
+ * that grows, are written this often, and only so many of them earlier: Safari allows 100 in 30 seconds.
+ */
 const WRITE_MS = 350;
+const AT_ONCE = 8;
 /** Changes of these make a step for the browser's Back; those of others belong to the step they were made in. */
 const STEPS = /** @type {(keyof Address)[]} */ (['input', 'layer', 'head', 'heads', 'over', 'reading', 'openAs', 'direction', 'compare', 'mod', 'wgsl']);
 /** Steps that follow each other faster, as when arrow keys are held, are one. */
@@ -22,12 +26,20 @@ const STEP_MS = 1000;
 export function keepAddress(start, read, follow) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
+  let isPending = false;
   let written = readAddress(start).address;
   let stepped = -Infinity;
+  /** Until when the writes so far would have taken if none had been earlier than WRITE_MS after the one before. */
+  let taken = 0;
 
-  const write = () => {
+  const settle = () => {
     clearTimeout(timer);
-    timer = undefined;
+    isPending = false;
+  };
+  // The page goes where an address leads in several steps, of which the first ones are not written.
+  const isFollowing = () => (taken = performance.now() + (AT_ONCE + 1) * WRITE_MS);
+  const write = () => {
+    settle();
     const now = read();
     const fragment = encode(now, start);
     const kept = tooLong(now, fragment);
@@ -37,23 +49,35 @@ export function keepAddress(start, read, follow) {
     if (isStep) stepped = performance.now();
     history[isNew ? 'pushState' : 'replaceState']({ kept }, '', fragment || location.pathname + location.search);
     written = now;
+    taken = Math.max(taken, performance.now()) + WRITE_MS;
   };
+  const writePending = () => isPending && write();
 
   addEventListener('popstate', () => {
     // What had not been written yet belongs to the address that was left.
-    clearTimeout(timer);
-    timer = undefined;
+    settle();
+    isFollowing();
     const { address, problems } = readAddress(start);
     written = address;
     stepped = performance.now();
     follow(address, problems);
   });
 
-  addEventListener('pagehide', () => timer !== undefined && write());
+  addEventListener('pagehide', writePending);
+  // A browser may end a page that is not visible without telling it.
+  document.addEventListener('visibilitychange', writePending);
+  isFollowing();
 
   return {
     /** The state has changed. */
-    changed: () => (timer ??= setTimeout(write, WRITE_MS)),
+    changed() {
+      if (isPending) return;
+      isPending = true;
+      const wait = taken - performance.now() - AT_ONCE * WRITE_MS;
+      // After all changes of this event.
+      if (wait <= 0) queueMicrotask(writePending);
+      else timer = setTimeout(write, wait);
+    },
     /** The address of the state as it is now. */
     get link() {
       write();

@@ -37,6 +37,7 @@ const BY_HAND = 'It is not applied again by itself: change it, then press Apply 
  * @property {boolean} running whether Python is at it
  * @property {boolean} held whether a text did not finish, so that only the visitor applies the next one
  * @property {ReturnType<typeof setTimeout> | undefined} pause
+ * @property {boolean} failed whether the last text was neither applied nor refused, as when the GPU is lost
  * @property {Edited | null} answer
  * @property {(text: string) => void} apply one text at a time; of those that come meanwhile only the last
  */
@@ -64,11 +65,15 @@ export function mountEdit(element, api, store, stop) {
     applied: '',
     running: false,
     held: false,
+    failed: false,
     pause: undefined,
     answer: null,
     apply: latest(
       (text) => apply(edit, text),
-      (error) => say(edit, shortError(error), 'bad'),
+      (error) => {
+        edit.failed = true;
+        say(edit, shortError(error), 'bad');
+      },
     ),
   };
   fill(view.box, h('pre', { class: 'editor-wait' }, edit.text));
@@ -161,6 +166,7 @@ async function apply(edit, text) {
   // What was typed while a text ran that did not finish may not finish either.
   if (!store.state.source || edit.held) return;
   const wanted = text === NONE ? '' : text;
+  edit.failed = false;
   const began = performance.now();
   const found = await run(edit, () => api.edit(wanted, store.state.layer), wanted);
   if (!found) return;
@@ -234,7 +240,7 @@ function opened(edit, source) {
   if (edit.held) return;
   if (source.editError && edit.text === edit.applied) showError(edit, source.editError);
   // A Python that was started anew knows nothing of the text.
-  else if (!source.edited?.length && edit.text !== NONE) edit.apply(edit.text);
+  else if (edit.failed || (!source.edited?.length && edit.text !== NONE)) edit.apply(edit.text);
   else if (!edit.applied) say(edit, UNCHANGED);
 }
 

@@ -1,7 +1,7 @@
 /** The attention call of the layer in focus: timed part by part, checked against float64, and its WGSL. */
 
 import { fill, h } from '../dom.js';
-import { shortError } from '../format.js';
+import { isLoss, shortError } from '../format.js';
 import { explained } from '../term.js';
 import { field, heading, select } from './elements.js';
 import { isSameText } from './fork-list.js';
@@ -33,9 +33,11 @@ import { describeShape } from './wording.js';
  * @property {number} keptOf the number of that source
  * @property {{ cancelled: boolean } | null} running
  * @property {{ sourceNumber: number, key: string } | null} target what is being measured
+ * @property {boolean} lost whether the last run ended with the loss of the GPU
  * @property {string} shown name of the row whose WGSL is shown
  */
 
+const LOST = 'The GPU was lost while a kernel ran. Press Run to begin again.';
 const RUNS = [3, 5, 10, 20, 50];
 /** @type {Measurement[]} one value, so that setting it twice is no change */
 const NONE = [];
@@ -68,6 +70,7 @@ export function mountKernel(element, api, store, own) {
     keptOf: -1,
     running: null,
     target: null,
+    lost: false,
     shown: '',
   };
   if (panel.forks) view.shader.after(panel.forks.element);
@@ -88,7 +91,8 @@ function buildView(actions) {
   const runs = select('Runs', RUNS.map((n) => [String(n), String(n)]), '5');
   const start = h('button', { class: 'button primary', type: 'submit', disabled: true }, 'Run');
   const cancelling = h('button', { class: 'button', type: 'button', disabled: true, onclick: actions.cancel }, 'Cancel');
-  const form = h('form', { class: 'row-form' }, field('Variant', variant), field('Runs', runs), start, cancelling);
+  const buttons = h('div', { class: 'form-buttons' }, start, cancelling);
+  const form = h('form', { class: 'row-form' }, field('Variant', variant), field('Runs', runs), buttons);
   const adapter = h('p', { class: 'muted small adapter-line' }, ' ');
   const main = timingTable('Variant', ['', 'own']);
   const more = timingTable('Operation', ['operations']);
@@ -170,7 +174,7 @@ function showSource(panel) {
   view.start.disabled = panel.running !== null;
   const timings = kept.get(keyOf(state)) ?? NONE;
   store.set({ timings });
-  if (!panel.running) view.note.textContent = `Layer ${layer}: ${describeShape(source)}.${timings.length ? '' : ' Press Run.'}`;
+  if (!panel.running) view.note.textContent = `Layer ${layer}: ${describeShape(source)}.${panel.lost ? ` ${LOST}` : timings.length ? '' : ' Press Run.'}`;
   shader.show(timings.find(({ variant }) => variant === panel.shown) ?? null);
   drawTimings(panel);
 }
@@ -232,7 +236,8 @@ async function run(panel) {
   try {
     await measureAll(panel, asked);
   } catch (error) {
-    view.note.textContent = `The kernel could not be run: ${shortError(error)}`;
+    panel.lost = isLoss(error);
+    view.note.textContent = panel.lost ? LOST : `The kernel could not be run: ${shortError(error)}`;
   }
 }
 
@@ -285,6 +290,7 @@ async function whileRunning(panel, work) {
   if (!source || panel.running) return;
   const running = { cancelled: false };
   panel.running = running;
+  panel.lost = false;
   panel.target = { sourceNumber, key: keyOf(store.state) };
   view.start.disabled = true;
   view.cancelling.disabled = false;
