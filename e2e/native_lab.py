@@ -109,5 +109,6 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 def summary(reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """List what was left out."""
     reporter.section("left out, as they need a browser")
-    for line, count in config.stash[_LEFT_OUT].items():
+    # Not known where other processes ran the tests.
+    for line, count in config.stash.get(_LEFT_OUT, Counter()).items():
         reporter.write_line(f"{count:4} of {line}")

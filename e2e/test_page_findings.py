@@ -29,6 +29,7 @@ def test_sums_of_rows_are_as_exact_as_float32(lab, error_ratios):
             error_ratios.note([name], "row sums", ratio)
 
 
+@pytest.mark.needs_page("the sample is a file of the site")
 @pytest.mark.parametrize(
     "mods",
     [

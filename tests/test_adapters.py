@@ -237,13 +237,19 @@ def test_tiles_of_attention(name, dim, sizes):
         pa.attention(x, x, x)
         pa.attention_backward(x, x, x, x, x, device.empty((batch, heads, rows)))
     found = only(launches, "attention", "attention_backward")
-    assert len(found) == 3
+    # The forward pass, and one or more pairs of launches of the backward pass.
+    assert len(found) % 2 == 1
     info = device.info
+    stored = [shader for shader, _ in found if shader.variant == "key stored"]
+    assert len(stored) <= 16
+    assert bool(stored) or dim == 32 or sizes == (1, 16, 4096)
+    for each in {shader for shader, _ in found}:
+        launched = sum(workgroups for shader, workgroups in found if shader is each)
+        assert launched >= heads * batch * -(-rows // each.constants["BQ"])
     for shader, workgroups in found:
         tile = shader.constants["BQ"]
         assert shader.variant != "naive"
         assert tile <= 8 or tile < 2 * rows, shader.label
-        assert workgroups >= heads * batch * -(-rows // tile)
         # As many workgroups as a GPU has cores, or tiles of the least height that is worth its loads.
         assert workgroups >= 128 or tile <= 32, shader.label
         if sizes == (1, 16, 4096):

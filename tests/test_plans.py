@@ -330,34 +330,85 @@ def test_variants(adapter, variant, chosen):
     ("software", "variant", "chosen"),
     [
         (True, "auto", "rows"),
-        (False, "auto", "tiled"),
+        (False, "auto", "stored"),
         (True, "tiled", "tiled"),
+        (False, "tiled", "tiled"),
+        (True, "stored", "stored"),
         (False, "rows", "rows"),
     ],
 )
 def test_variants_of_gradients(software, variant, chosen, packed):
+    if packed and chosen == "stored":
+        variant = chosen = "tiled"
     device = device_on(RecordingBridge(software=software))
     size, lse = ((100, 2, 64), (2, 100)) if packed else ((1, 2, 100, 64), (1, 2, 100))
     x, row_lse = device.empty(size), device.empty(lse)
     arguments = [x, x, x, x, x, row_lse, *([[0, 40, 100]] * 2 if packed else [])]
     call = pa.varlen_attention_backward if packed else pa.attention_backward
     launched = [each for each in plan(device, call, *arguments, variant=variant) if "BQ" in each[0].constants]
-    assert [shader.variant for shader, *_ in launched] == (
-        ["query rows", "key rows"] if chosen == "rows" else ["query", "key"]
-    )
+    assert [shader.variant for shader, *_ in launched] == {
+        "rows": ["query rows", "key rows"],
+        "tiled": ["query", "key"],
+        "stored": ["key stored", "query stored"],
+    }[chosen]
     for shader, params, workgroups, _ in launched:
         rows = shader.constants["BQ"]
         assert params["tiles"] == (100 // rows + 2 if packed else -(-100 // rows))
         assert workgroups[0] == 2 * params["tiles"]
-        assert ("var<workgroup>" in shader.wgsl) == (chosen == "tiled")
-        assert ("workgroupBarrier" in shader.wgsl) == (chosen == "tiled")
+        assert ("var<workgroup>" in shader.wgsl) == (chosen != "rows")
+        assert ("workgroupBarrier" in shader.wgsl) == (chosen != "rows")
 
 
 def test_other_variants_of_gradients_are_refused():
     x, lse = np.ones((1, 2, 5, 8), np.float32), np.ones((1, 2, 5), np.float32)
     device_on(RecordingBridge())
-    with pytest.raises(ValueError, match=r"^variant: expected one of auto, rows, tiled, got"):
+    with pytest.raises(ValueError, match=r"^variant: expected one of auto, rows, tiled, stored, got"):
         pa.attention_backward(x, x, x, x, x, lse, variant="naive")
+
+
+def stored_launches(bridge, heads=1, group=1, rows=4096, dim=64, **options):
+    """Variant, first head, number of heads and workgroups of each launch that stores or reads gradients."""
+    device = device_on(bridge)
+    query, key = device.empty((2, heads * group, rows, dim)), device.empty((2, heads, rows, dim))
+    lse = device.empty((2, heads * group, rows))
+    launched = plan(device, pa.attention_backward, query, query, key, key, query, lse, **options)
+    return [
+        (shader.variant, params["first_head"], params["launched_heads"], workgroups[0])
+        for shader, params, workgroups, _ in launched
+        if shader.variant.endswith("stored")
+    ]
+
+
+def test_stored_gradients_go_through_some_heads_at_a_time():
+    # A head of 4,096 × 4,096 takes 64 MiB, so four of the six fit; there are as many launches of three.
+    found = stored_launches(RecordingBridge(), heads=3)
+    assert [each[:3] for each in found] == [
+        ("key stored", 0, 3),
+        ("query stored", 0, 3),
+        ("key stored", 3, 3),
+        ("query stored", 3, 3),
+    ]
+    grouped = stored_launches(RecordingBridge(), heads=2, group=2, rows=2048)
+    assert [each[1:3] for each in grouped] == [(0, 4), (0, 8)]
+
+
+def test_gradients_are_not_stored_where_there_is_no_room():
+    assert not stored_launches(RecordingBridge(), rows=16384)
+    assert not stored_launches(RecordingBridge(), rows=256, dim=32)
+    assert stored_launches(RecordingBridge(), rows=256, dim=32, variant="stored")
+    # Three launches of one head would leave cores idle.
+    assert not stored_launches(RecordingBridge(limits={"maxStorageBufferBindingSize": 128 << 20}), heads=3)
+    assert not stored_launches(
+        RecordingBridge(limits={"maxStorageBuffersPerShaderStage": 8}), rows=256, kv_lengths=[3, 256]
+    )
+    with pytest.raises(
+        ValueError, match=r"^variant: .* has no room for the scores' gradients that 'stored' keeps"
+    ):
+        stored_launches(RecordingBridge(), rows=16384, variant="stored")
+    device = device_on(RecordingBridge())
+    x, lse = device.empty((100, 2, 64)), device.empty((2, 100))
+    with pytest.raises(ValueError, match=r"^variant: 'stored' takes no packed sequences; take 'tiled'"):
+        pa.varlen_attention_backward(x, x, x, x, x, lse, [0, 100], [0, 100], variant="stored")
 
 
 def test_few_queries_on_a_software_adapter_stay_textbook():

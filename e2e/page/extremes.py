@@ -12,7 +12,7 @@ import numpy as np
 import py_attn as pa
 from e2e.page.bounds import over_bound
 from e2e.page.configs import variant_of
-from e2e.page.gradients import FORMS
+from e2e.page.gradients import in_each_form
 from e2e.page.inputs import normal, poisoned
 from py_attn.arguments import resolve
 from py_attn.gpu.dtypes import round_to
@@ -184,11 +184,10 @@ async def check_extreme(case):
             asked["mask"] = device.tensor(asked["mask"], kind) if kind else asked["mask"]
         variant = variant_of(case, (query, key, value), asked)
         out, lse = pa.attention(query, key, value, variant=variant, return_lse=True, **asked)
-        gradients = [
-            gradient
-            for form in FORMS
-            for gradient in pa.attention_backward(grad, query, key, value, out, lse, **asked, variant=form)
-        ]
+        found = in_each_form(
+            lambda form: pa.attention_backward(grad, query, key, value, out, lse, **asked, variant=form)
+        )
+        gradients = list(itertools.chain(*found.values()))
         asked.pop("sinks", None)
         weights = pa.attention_weights(query, key, lse, **asked)
         pooled = pa.attention_weights(query, key, lse, size=(1, 1), **asked)
@@ -207,7 +206,7 @@ async def check_extreme(case):
     if not case.get("sinks"):
         assert (np.abs(sums - 1) < 1e-5)[np.isfinite(exact[1])].all(), f"weights: rows sum to {sums.max()}"
     wanted = dict(zip(NAMES, zip(exact, errors, strict=True), strict=False))
-    names = [*NAMES[:3], *(f"{name} {form}" for form in FORMS for name in [*wanted][3:])]
+    names = [*NAMES[:3], *(f"{name} {form}" for form in found for name in [*wanted][3:])]
     answer = {}
     for name, ours in zip(names, got, strict=True):
         answer[name] = compare(name, ours, *wanted[name.partition(" ")[0]])
@@ -230,12 +229,13 @@ async def check_extreme_packed(case):
         out, lse = pa.varlen_attention(
             query, key, value, *cu, variant=case["variant"], return_lse=True, **keywords
         )
-        gradients = [
-            pa.varlen_attention_backward(grad, query, key, value, out, lse, *cu, **keywords, variant=form)
-            for form in FORMS
-        ]
-        got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *itertools.chain(*gradients))]
-    names = [f"{name} {form}" for form in FORMS for name in NAMES[3:6]]
+        found = in_each_form(
+            lambda form: pa.varlen_attention_backward(
+                grad, query, key, value, out, lse, *cu, **keywords, variant=form
+            )
+        )
+        got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *itertools.chain(*found.values()))]
+    names = [f"{name} {form}" for form in found for name in NAMES[3:6]]
     answer = dict.fromkeys(("out", "lse", *names), 0.0)
     for n in range(len(cu_q) - 1):
         rows, columns = slice(*cu_q[n : n + 2]), slice(*cu_k[n : n + 2])
@@ -243,7 +243,7 @@ async def check_extreme_packed(case):
             x.swapaxes(0, 1)[None] for x in (query[rows], key[columns], value[columns], grad[rows])
         ]
         exact, errors = exactly(*heads_first, **keywords)
-        sides = (rows, columns, columns) * len(FORMS)
+        sides = (rows, columns, columns) * len(found)
         parts = (got_out[rows], *(x[side] for x, side in zip(got, sides, strict=True)))
         first, *rest = [x.swapaxes(0, 1)[None] for x in parts]
         for name, ours in zip(answer, (first, got_lse[None, :, rows], *rest), strict=True):

@@ -4,6 +4,7 @@ Numbers that are not finite lie at random places of query, key, value and of the
 Results must be finite exactly where those of the float64 reference are, for which hidden entries are zeros.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import py_attn as pa
 from e2e.page.attention import half_weights_error
 from e2e.page.bounds import numpy_errors, over_bound
 from e2e.page.configs import variant_of
-from e2e.page.gradients import FORMS, with_cancelled
+from e2e.page.gradients import in_each_form, with_cancelled
 from e2e.page.inputs import laid_out, normal, poisoned
 from py_attn.gpu.dtypes import round_to
 
@@ -132,10 +133,10 @@ async def check_hidden(case):
     with poisoned(device):
         variant = case["variant"] if packed else variant_of(case, (q, k, v), ours)
         out, lse = of_kernels.forward(q, k, v, variant=variant, return_lse=True, **ours)
-        results = [out, lse]
+        results, found = [out, lse], {}
         if not case.get("forward_only"):
-            for form in FORMS:
-                results += of_kernels.backward(g, q, k, v, out, lse, **ours, variant=form)
+            found = in_each_form(lambda form: of_kernels.backward(g, q, k, v, out, lse, **ours, variant=form))
+            results += itertools.chain(*found.values())
         if not case.get("forward_only") and not packed:
             plain = {name: x for name, x in ours.items() if name != "sinks"}
             results.append(pa.attention_weights(q, k, lse, value=v, grad_out=g, **plain))
@@ -167,10 +168,10 @@ async def check_hidden(case):
     names = ("out", "lse", *GRADIENTS[: 4 if case.get("sinks") else 3], "weights")
     kinds = (dtype, "float32", dtype, dtype, dtype, *["float32"] * 2)
     wanted = dict(zip(names, zip(exact, errors, kinds, strict=False), strict=False))
-    gradients = [f"{name} {form}" for form in FORMS for name in names if name in GRADIENTS]
+    gradients = [f"{name} {form}" for form in found for name in names if name in GRADIENTS]
     answer = {}
-    for name, found in zip((*names[:2], *gradients, "weights"), got, strict=False):
-        answer[name] = compare(name, found, *wanted[name.partition(" ")[0]])
+    for name, values in zip((*names[:2], *gradients, "weights"), got, strict=False):
+        answer[name] = compare(name, values, *wanted[name.partition(" ")[0]])
     return answer
 
 
@@ -307,8 +308,10 @@ async def check_largest_gradients(case):
     # Without the scale they would not fit.
     assert all(np.abs(x).max() > 3.4e38 * keywords["scale"] for x in exact[:2])
     answer = {}
-    for form in FORMS:
-        found = pa.attention_backward(grad, query, key, value, out, lse, **keywords, variant=form)
+    gradients = in_each_form(
+        lambda form: pa.attention_backward(grad, query, key, value, out, lse, **keywords, variant=form)
+    )
+    for form, found in gradients.items():
         for name, ours, wanted in zip(GRADIENTS, found, exact, strict=False):
             error = np.abs(await ours.numpy() - wanted).max()
             answer[f"{name} {form}"] = float(error / (1e-4 * np.abs(wanted).max()))

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from py_attn.gpu.bridge import BridgeError, DeviceBridge
 from py_attn.gpu.pool import BufferPool
 
-# Freed buffers are kept for the next tensor of their size: this many bytes, or as many as live tensors hold,
-# so that a result dropped at once serves the next call however large it is.
+# Freed buffers are kept for the next tensor of their size: this many bytes, or as many as live tensors held,
+# with the freed one, so that a result dropped at once serves the next call however large it is.
 _POOL_BYTES = 64 << 20
 
 
@@ -65,12 +65,13 @@ class Memory:
         Recorded work may still use the buffer. Later work may take it at once, since the queue keeps the
         order and an upload sends recorded work first; a buffer is destroyed only in :meth:`destroy_doomed`.
         """
+        most = max(_POOL_BYTES, self.allocated)
         self.allocated -= size
         if handle in self._suspect:
             self._doomed.append(handle)
         elif not self._bridge.lost():
             self._pool.put(handle, size)
-            self._doomed += self._pool.shrink(max(_POOL_BYTES, self.allocated))
+            self._doomed += self._pool.shrink(most)
 
     def destroy_doomed(self) -> None:
         """Destroy buffers that are not kept, once recorded work that may use them has been sent."""

@@ -5,6 +5,7 @@
 //## side "key":   rows are keys, columns the queries of all heads of the group;
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
 //## or one of the two, where the adapter has no room for the buffers of both,
+//## or both and all ds (`stores_scores`), of which attention/backward_product.wgsl then makes d_query,
 //## with p = exp(score - row_max) / row_sum, ds = p · (d_out·value - delta) and delta = Σ d_out·out of the query;
 //## row_values has row_max, 1 / row_sum and delta of each query, which backward_delta.wgsl wrote.
 //## What a hidden number that is not finite makes of a sum is put right at the end, see lib/seen_gradient.wgsl.
@@ -14,6 +15,7 @@
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
+//# from "lib/store_gradient.wgsl" import store with context
 //# set by_query = side == "query"
 //# set writes_key, writes_value = "d_key" in writes | map("first"), "d_value" in writes | map("first")
 //# set of_scores = by_query or writes_key
@@ -47,47 +49,6 @@
 {{ seen_gradient("d_value", "grad", False, "") }}
 //# endif
 
-//## Writes the gradients of the workgroup's rows. Rows behind a sequence's last key get zeros: the tensors may hold
-//## anything there, and 0 · NaN is NaN.
-//# macro store(name, acc, d4, factor)
-//# set across = (d4 + TX - 1) // TX
-//# set stored = "{}" if by_query else "select(vec4<f32>(), {}, i32(n) < length)"
-  {
-  var lost = false;
-//# call(r) each("r", ROWS, unrolled)
-  let n = first_row + {{ row_number.format(r) }};
-  if (n < row_count) {
-    let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
-//#   call(o) each("o", across, unrolled)
-    if ({{ o }} * TX + tx < {{ d4 }}u) {
-      let four = {{ stored.format(acc ~ "[" ~ r ~ " * " ~ across ~ "u + " ~ o ~ "]" ~ factor) }};
-      lost = lost | !all(are_finite(four));
-      {{ name }}_put4(to + 4u * ({{ o }} * TX + tx), four);
-    }
-//#   endcall
-  }
-//# endcall
-  // A loop over the registers would move them to memory for all that is above, so each is asked in turn for its number.
-  for (var e = 0u; lost && e < {{ ROWS * across }}u; e++) {
-    var four = vec4<f32>();
-//# call(r) each("r", ROWS, unrolled)
-//#   call(o) each("o", across, unrolled)
-    if (e == {{ r }} * {{ across }}u + {{ o }}) {
-      four = {{ acc }}[{{ r }} * {{ across }}u + {{ o }}]{{ factor }};
-    }
-//#   endcall
-//# endcall
-    let n = first_row + {{ row_number.format("(e / " ~ across ~ "u)") }};
-    let column = e % {{ across }}u * TX + tx;
-    if (n < row_count && column < {{ d4 }}u && !all(are_finite(four)){{ "" if by_query else " && i32(n) < length" }}) {
-      four = seen_{{ name }}(at, head, n, begin, max(begin, end), 4u * column, four);
-      let to = dot(params.{{ name }}_strides.xyz, vec3<u32>(b, head, {{ "at.query_begin" if by_query else "at.key_begin" }} + n));
-      {{ name }}_put4(to + 4u * column, four);
-    }
-  }
-  }
-//# endmacro
-//##
 //## Two dimensions: 6% faster on an H200 than taking a thread's column and row from its index.
 @compute @workgroup_size(TX, TY)
 fn main(
@@ -107,14 +68,15 @@ fn main(
   let first_row = at.tile * BQ;
   let row_count = {{ "at.queries" if by_query else "u32(at.keys)" }};
 //# else
-  let all_heads = heads * params.batch;
-  if (work >= params.tiles * all_heads) {
+  if (work >= params.tiles * params.launched_heads) {
     return;
   }
   // Under a causal mask the tiles with most work begin first, those of all heads.
-  let first_row = {{ "(params.tiles - 1u - work / all_heads)" if by_query else "(work / all_heads)" }} * BQ;
-  let head = work % heads;
-  let b = work / heads % params.batch;
+  let tile_of_head = work / params.launched_heads;
+  let first_row = {{ "(params.tiles - 1u - tile_of_head)" if by_query else "tile_of_head" }} * BQ;
+  let head_of_batch = params.first_head + work % params.launched_heads;
+  let head = head_of_batch % heads;
+  let b = head_of_batch / heads;
   let at = sequence(b);
   let row_count = {{ "params.queries" if by_query else "params.keys" }};
 //# endif
@@ -145,7 +107,7 @@ fn main(
 //# else
   let kv_head = head;
   // The key at j is visible to queries at positions j - window_right to j + window_left.
-  let begin = u32(max(0, i32(first_row) - params.window_right - shift));
+  let begin = u32(max(0, i32(first_row) - params.window_right - shift)){{ " / 4u * 4u" if stores_scores }};
   let end = u32(clamp(i32(last_row) + params.window_left - shift + 1, 0, i32(at.queries)));
   for (var member = 0u; member < params.group; member++) {
   let h = head * params.group + member;
@@ -216,6 +178,21 @@ fn main(
     }
 //#   endcall
 //# endcall
+//# if stores_scores
+  // A row for each key of each head of the launch, the query innermost.
+  let stored_head = (work % params.launched_heads * params.group + member) * params.keys;
+//#   call(r) each("r", ROWS, unrolled)
+    let key_row = first_row + {{ row_number.format(r) }};
+    if (key_row < row_count) {
+//#     call(g) each("g", BK // (4 * TX), unrolled)
+      let four = tile / 4u + {{ g }} * TX + tx;
+      if (four < params.score_pitch) {
+        score_gradients[(stored_head + key_row) * params.score_pitch + four] = dp[{{ r }} * SCORES + {{ g }}];
+      }
+//#     endcall
+    }
+//#   endcall
+//# endif
 //# if writes_value
 {{ load_values(column2, DV4, "0u", "tile") }}
 {{ accumulate("acc2", "s", column2, DV4) }}

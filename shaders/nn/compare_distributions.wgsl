@@ -45,8 +45,9 @@ fn main(
   let total = sums_over_workgroup(sums, thread_index);
   let log_ratio = LN_2 * (accurate_log2(total.y) - accurate_log2(total.x));
 
-  // The divergence, and how many tokens only b rules out.
-//# call over_vocabulary(rows, "terms", "vec2<f32>")
+  // The divergence: its small terms, which would lose digits when added to large ones, and its few large ones. Between
+  // them, how many tokens only b rules out.
+//# call over_vocabulary(rows, "terms", "vec3<f32>")
   let a = weight_of(x0, largest_a) / total.x;
   let b = weight_of(x1, largest_b) / total.y;
   if (is_hidden(x0)) {
@@ -56,12 +57,15 @@ fn main(
   } else {
     // Where a is 0, r may be anything finite.
     let r = (max(x0 - largest_a, -1e3) - max(x1 - largest_b, LOWEST)) + log_ratio;
-    recent.x += select(fma(a, r, b - a), a * near_zero(r), abs(r) < 0.5);
+    let term = select(fma(a, r, b - a), a * near_zero(r), abs(r) < 0.5);
+    let is_small = term < 1.0 / 16.0;
+    recent += vec3<f32>(select(0.0, term, is_small), 0.0, select(term, 0.0, is_small));
   }
 //# endcall
-  let divergence = sums_over_workgroup(terms, thread_index);
+  let divergence = sums_over_workgroup(terms.xy, thread_index);
+  let large = sums_over_workgroup(vec2<f32>(terms.z, 0.0), thread_index).x;
   if (thread_index == 0u) {
-    var value = select(divergence.x, -minus_infinity(), divergence.y > 0.0);
+    var value = select(divergence.x + large, -minus_infinity(), divergence.y > 0.0);
     value = select(not_a_number(), value, has_probabilities(top_a.x) && has_probabilities(top_b.x));
     out[3u * row] = value;
     out[3u * row + 1u] = f32(top_a.y);

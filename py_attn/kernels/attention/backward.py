@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from py_attn.arguments import Layout, Window, check_bool
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.tensor import Tensor
-from py_attn.kernels.attention.backward_config import BackwardConfig, BackwardVariant, configure
+from py_attn.kernels.attention.backward_config import (
+    BackwardConfig,
+    BackwardVariant,
+    configure,
+    score_pitch,
+)
 from py_attn.kernels.attention.config import ROWS
 from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.options import (
@@ -57,6 +62,9 @@ _COMMON = {
     "value_first": "u32",
     "grad_first": "u32",
     "tiles": "u32",
+    "first_head": "u32",
+    "launched_heads": "u32",
+    "score_pitch": "u32",
     "grad_scale": "f32",
 }
 #: One launch for the gradient of the query, one for those of key and value.
@@ -68,11 +76,14 @@ _TILED, _ROWS = (
     {side: Kernel("attention_backward", f"attention/{name}.wgsl", params) for side, params in _PARAMS.items()}
     for name in ("backward", "backward_rows")
 )
+_PRODUCT = Kernel("attention_backward", "attention/backward_product.wgsl", _PARAMS["query"])
 _SINKS = Kernel(
     "sink_gradient",
     "attention/sink_gradient.wgsl",
     ParamsLayout(batch="u32", heads="u32", queries="u32", **SINK_PARAMS),
 )
+#: The gradients of all scores of some heads, [heads, Sk, Sq padded to a multiple of 4] float32.
+_SCORE_GRADIENTS = "score_gradients"
 _DELTA_WORKGROUP = 64
 _SINK_WORKGROUP = 64
 #: row_max, 1 / row_sum and Σ grad·out - grad_lse of every row, and nothing, [B, Hq, Sq, 4] float32.
@@ -129,8 +140,10 @@ def attention_backward(
         biases, slopes of ALiBi and the like. The sums over the scores that read an element are taken in a
         fixed order.
     variant : str
-        "tiled" (workgroup memory), "rows" (several rows to an invocation, for adapters that compute on a
-        CPU), or "auto", which chooses between them.
+        "tiled" (workgroup memory; the scores are computed once for the query's gradient and once more for
+        those of key and value), "stored" (the scores' gradients are kept between the two, in at most
+        256 MiB), "rows" (several rows to an invocation, for adapters that compute on a CPU), or "auto",
+        which chooses between them.
 
     Returns
     -------
@@ -219,8 +232,11 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
     makes.append(NewTensor("row_values", (*options.lse_shape, 4)))
     if row_count:
         launches.append(_launch_row_values(call, grad, result, row_count))
+    sides: list[_Side] = []
     tables: set[str] = set()
-    for side, names in _launches(call, grad):
+    limits = call.device.info.limits
+    sums: list[Launch] = []
+    for side, names in _launches(call, grad, config):
         outputs = {f"d_{x.name}": x for x in options.operands() if x.name in names}
         makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
         shared = side == "key" and options.problem.kv_batch < options.problem.batch
@@ -236,11 +252,15 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
             table, launch_table = plan_tile_table(call, config.rows(side), side, f"{side}_tiles")
             makes.append(table)
             launches.append(launch_table)
-        launches.append(_launch_side(call, grad, config, side, outputs))
-        limits = call.device.info.limits
-        launches += [
-            plan_sum(f"{total.name}_parts", options.problem.batch, total, limits) for total in totals
-        ]
+        sides.append(_Side(side, outputs))
+        sums += [plan_sum(f"{total.name}_parts", options.problem.batch, total, limits) for total in totals]
+    if config.heads:
+        p = options.problem
+        shape = config.heads * p.group, p.keys, 4 * score_pitch(p.queries)
+        makes.append(NewTensor(_SCORE_GRADIENTS, shape))
+    for first, count in _head_ranges(options, config):
+        launches += [_launch_side(call, grad, config, side, first, count) for side in sides]
+    launches += sums
     if options.sinks_dtype:
         makes.append(NewTensor("d_sinks", (options.problem.heads,)))
         if options.problem.heads:
@@ -253,14 +273,33 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
     return Plan(tuple(makes), tuple(launches), main)
 
 
-def _launches(call: Call, grad: Operand) -> list[tuple[str, tuple[str, ...]]]:
+class _Side(NamedTuple):
+    """What a launch goes through: rows that are queries or keys, and the gradients of them that it writes."""
+
+    name: str
+    outputs: dict[str, Operand]
+
+
+def _head_ranges(options: Options, config: BackwardConfig) -> Iterator[tuple[int, int]]:
+    """The first key/value head of each launch, counted through the batch, and how many it goes through."""
+    heads = options.problem.batch * options.problem.kv_heads
+    step = config.heads or max(1, heads)
+    for first in range(0, heads, step):
+        yield first, min(step, heads - first)
+
+
+def _launches(call: Call, grad: Operand, config: BackwardConfig) -> list[tuple[str, tuple[str, ...]]]:
     """The launches: whose rows each goes through, and whose gradients it writes.
 
     Those of key and value are two where the adapter does not bind the buffers of both at a time.
     """
+    both = ("key", "value")
+    if config.heads:
+        # What the launch for key and value stores is read by that for the query.
+        return [("key", both), ("query", ("query",))]
     buffers = len(_inputs(call.options, grad, "key")) + 2
     if buffers <= call.device.info.limits["maxStorageBuffersPerShaderStage"]:
-        return [("query", ("query",)), ("key", ("key", "value"))]
+        return [("query", ("query",)), ("key", both)]
     return [("query", ("query",)), ("key", ("key",)), ("key", ("value",))]
 
 
@@ -317,49 +356,56 @@ def _grad_arg(grad: Operand) -> Arg:
 
 
 def _launch_side(
-    call: Call, grad: Operand, config: BackwardConfig, side: str, outputs: dict[str, Operand]
+    call: Call, grad: Operand, config: BackwardConfig, side: _Side, first_head: int, heads: int
 ) -> Launch:
-    """The launch whose tiles are rows of ``side``: it alone writes their gradients."""
+    """The launch whose tiles are rows of ``side``, which alone writes their gradients, of some heads."""
     options, info, p = call.options, call.device.info, call.options.problem
     assert options.value is not None
-    by_query = side == "query"
-    tile, tile_rows = config.tile(side), config.rows(side)
-    rows, heads = (p.queries, p.heads) if by_query else (p.keys, p.kv_heads)
+    by_query = side.name == "query"
+    tile, tile_rows = config.tile(side.name), config.rows(side.name)
+    rows, of_group = (p.queries, p.group) if by_query else (p.keys, 1)
     if options.sequences is not None:
         slots = tile_slots(rows, options.sequences, tile_rows)
     else:
         slots = -(-rows // tile_rows)
-    written = {name.removesuffix("_parts"): x for name, x in outputs.items()}
+    written = {name.removesuffix("_parts"): x for name, x in side.outputs.items()}
     name = next(iter(written)).removeprefix("d_")  # "key" for key and value together
     strides = {f"{name}_strides": options.result_strides(x.shape) for name, x in written.items()}
-    no_strides = {name: (0, 0, 0, 0) for name in _PARAMS[side].fields if name.startswith("d_")}
+    no_strides = {name: (0, 0, 0, 0) for name in _PARAMS[side.name].fields if name.startswith("d_")}
+    stored = [Arg(_SCORE_GRADIENTS, "vec4<f32>", writes=not by_query)] if config.heads else []
     args = [
-        *_inputs(options, grad, side),
+        *_inputs(options, grad, side.name),
         *(
             Arg(name, output_type(x.dtype), writes=True, tensor=tensor)
-            for (name, x), tensor in zip(written.items(), outputs, strict=True)
+            for (name, x), tensor in zip(written.items(), side.outputs, strict=True)
         ),
+        *stored,
     ]
     constants = options.constants() | {
         **grad.constants(),
         "dtypes": options.dtypes(grad.dtype),
         **options.value_constants(),
-        "side": side,
+        "side": side.name,
         "writes": tuple((name, x.dtype) for name, x in written.items()),
+        "stores_scores": bool(stored),
         "unrolled": config.unrolled,
     }
+    kernels = _TILED if tile else _ROWS
     return launch(
-        (_TILED if tile else _ROWS)[side],
+        _PRODUCT if by_query and config.heads else kernels[side.name],
         args,
         call.tensors,
         info.limits,
-        variant=name if tile else f"{name} rows",
-        workgroups=slots * heads * p.batch,
+        variant=" ".join([name, *(["stored"] if config.heads else []), *([] if tile else ["rows"])]),
+        workgroups=slots * heads * of_group,
         params={
             **options.score_params(),
             "value_strides": options.value.strides,
             "grad_strides": grad.strides,
             "tiles": slots,
+            "first_head": first_head * of_group,
+            "launched_heads": heads * of_group,
+            "score_pitch": score_pitch(p.queries),
             "grad_scale": p.masking.scale,
             **no_strides,
             **strides,

@@ -5,15 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.attention.config import ROWS, TILED_MAX_HEAD_DIM
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.packing import usual_rows
-from py_attn.kernels.attention.tiles import Tile, choose_tile, tiles_for
+from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, Tile, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
-BackwardVariant = Literal["auto", "rows", "tiled"]
-VARIANTS = ("auto", "rows", "tiled")
+BackwardVariant = Literal["auto", "rows", "tiled", "stored"]
+VARIANTS = ("auto", "rows", "tiled", "stored")
+# Storage buffers of the launch that stores the scores' gradients, beside those of mask, lengths and mods:
+# four operands, the values of rows, two gradients and what is stored.
+_STORING_BUFFERS = 8
+# Of the memory that the scores' gradients take; so much of it does not show beside a model's other tensors.
+_MOST_BYTES = 256 << 20
+# Head dims of query and value together below which reading the scores' gradients back takes as long as
+# computing them again.
+_WORTH = 128
+# Keys of a workgroup of the launch that stores, in most cases.
+_USUAL_ROWS = 64
+# For head dims up to so many vec4s, the fastest first. Only tx, ty, rows and value_keys are used.
+_PRODUCTS = (
+    (8, Tile(8, 16, 8, 32, 2, 16)),
+    (64, Tile(16, 16, 8, 64, 2, 16)),
+    (64, Tile(16, 8, 4, 64, 2, 16)),
+    (64, Tile(8, 8, 4, 32, 2, 8)),
+    (64, Tile(4, 2, 4, 16, 2, 4)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +46,15 @@ class BackwardConfig:
         rows are keys. None gives several rows to an invocation, for adapters that compute on a CPU.
     unrolled : bool
         Whether inner loops are written out.
+    heads : int
+        0, or of how many key/value heads at a time the launch for key and value stores the gradients of all
+        scores, of which that for the query only takes the product with the keys.
     """
 
     query: Tile | None
     key: Tile | None
     unrolled: bool = True
+    heads: int = 0
 
     def tile(self, side: str) -> Tile | None:
         """That of one side, "query" or "key"."""
@@ -62,9 +85,63 @@ def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> 
         )
     if variant == "rows" or (variant == "auto" and info.software):
         return BackwardConfig(None, None, unrolled=False)
-    query = _choose_tile(options, info, "query", p.queries, p.heads)
-    key = _choose_tile(options, info, "key", p.keys, p.kv_heads)
+    heads = stored_heads(options, info)
+    worth = p.head_dim + p.value_head_dim >= _WORTH
+    if heads and (variant == "stored" or (variant == "auto" and worth)):
+        query = choose_tile(p.queries, heads * p.group, product_tiles(options, info))
+        key = _choose_tile(options, info, "key", p.keys, heads)
+        return BackwardConfig(query, key, unrolled=not info.software, heads=heads)
+    if variant == "stored" and p.batch * p.kv_heads * p.queries * p.keys:
+        raise ValueError(
+            "variant: 'stored' takes no packed sequences; take 'tiled'"
+            if options.sequences is not None
+            else f"variant: {info} has no room for the scores' gradients that 'stored' keeps; take 'tiled'"
+        )
+    query = _choose_tile(options, info, "query", p.queries, p.batch * p.heads)
+    key = _choose_tile(options, info, "key", p.keys, p.batch * p.kv_heads)
     return BackwardConfig(query, key, unrolled=not info.software)
+
+
+def stored_heads(options: Options, info: AdapterInfo) -> int:
+    """How many key/value heads, counted through the batch, may have their scores' gradients stored at a time.
+
+    0 where so few fit that a launch leaves cores idle, for packed sequences, and where a launch cannot bind
+    that many buffers.
+    """
+    p = options.problem
+    bound = _STORING_BUFFERS + len(options.args()) - len(options.operands())
+    room = min(_MOST_BYTES, info.limits["maxStorageBufferBindingSize"], info.limits["maxBufferSize"])
+    nbytes = p.group * p.keys * score_pitch(p.queries) * 16
+    if options.sequences is not None or not nbytes or bound > info.limits["maxStorageBuffersPerShaderStage"]:
+        return 0
+    if not product_tiles(options, info):
+        return 0
+    all_heads, most = p.batch * p.kv_heads, room // nbytes
+    if most >= all_heads:
+        return all_heads
+    if most * -(-p.keys // _USUAL_ROWS) < BUSY_WORKGROUPS:
+        return 0
+    # As many launches as are needed, all of about the same size.
+    return -(-all_heads // -(-all_heads // most))
+
+
+def score_pitch(queries: int) -> int:
+    """How many vec4s the gradients of a key's scores take in a head."""
+    return -(-queries // 4)
+
+
+def product_tiles(options: Options, info: AdapterInfo) -> list[Tile]:
+    """What this adapter can run for the product of the scores' gradients with the keys, the fastest first."""
+    d4 = in_vec4s(options.problem.head_dim)
+    memory = info.limits["maxComputeWorkgroupStorageSize"]
+    tiles = _PRODUCTS[-2:] if info.software else _PRODUCTS
+    return [
+        tile
+        for most, tile in tiles
+        if d4 <= most
+        and 16 * tile.value_keys * (d4 + tile.queries // 4 + 1) <= memory
+        and tile.tx * tile.ty <= most_invocations(info.limits)
+    ]
 
 
 def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
@@ -85,9 +162,10 @@ def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
 
 
 def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, heads: int) -> Tile:
+    """That of a launch for ``rows`` rows of so many ``heads``, counted through the batch."""
     p, sequences = options.problem, options.sequences
     plain = fitting_tiles(options, info, side)
-    tile = choose_tile(usual_rows(rows, sequences), heads * p.batch * (sequences or 1), plain)
+    tile = choose_tile(usual_rows(rows, sequences), heads * (sequences or 1), plain)
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(

@@ -129,8 +129,8 @@ _LIMITS = (
 )
 # Registers for scores and outputs, in vec4s; beyond this compilers spill.
 _MAX_REGISTERS = 40
-# Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
-_BUSY_WORKGROUPS = 128
+#: Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
+BUSY_WORKGROUPS = 128
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
 # Steps of BK keys that splitting must save, to make up for writing and joining partial results.
@@ -274,7 +274,7 @@ def choose_tile(
         tail = choose_tail_split(workgroups, split_keys, tile, wide4) if split_keys else None
         if tail:
             workgroups += tail.tiles * (tail.splits - 1)
-        too_few = tile.queries > 32 and workgroups < _BUSY_WORKGROUPS
+        too_few = tile.queries > 32 and workgroups < BUSY_WORKGROUPS
         if not tile.too_tall(rows) and not too_few:
             return tile
     return tiles[-1] if tiles else None
