@@ -46,13 +46,14 @@ class Memory:
             When the device allows no buffer of this size.
         """
         size = max(16, -(-nbytes // 16) * 16)
-        allowed = self._bridge.info.limits["maxBufferSize"]
-        if size > allowed:
-            raise ValueError(
-                f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} (maxBufferSize)"
-            )
         handle = self._pool.take(size)
         if handle is None:
+            allowed = self._bridge.info.limits["maxBufferSize"]
+            if size > allowed:
+                raise ValueError(
+                    f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} "
+                    "(maxBufferSize)"
+                )
             label = f"{name} of {size:,} bytes"
             handle = self._bridge.create_buffer(size, label)
             self._unconfirmed[handle] = label
@@ -70,7 +71,8 @@ class Memory:
             self._doomed.append(handle)
         elif not self._bridge.lost():
             self._pool.put(handle, size)
-            self._doomed += self._pool.shrink(max(_POOL_BYTES, self.allocated))
+            if self._pool.nbytes > _POOL_BYTES:
+                self._doomed += self._pool.shrink(max(_POOL_BYTES, self.allocated))
 
     def destroy_doomed(self) -> None:
         """Destroy buffers that are not kept, once recorded work that may use them has been sent."""

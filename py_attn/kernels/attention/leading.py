@@ -34,7 +34,9 @@ class Leading:
     """
 
     def __init__(self, layout: object, **operands: Any) -> None:
-        ranks = {len(shape_of(name, x)) for name, x in operands.items()}
+        ranks = {len(x.shape) if type(x) is Tensor else 0 for x in operands.values()}
+        if ranks != {4}:  # nearly always it is; then the checks are those of the call
+            ranks = {len(shape_of(name, x)) for name, x in operands.items()}
         rank = ranks.pop() if len(ranks) == 1 else 4
         self._key = (layout, rank)
         self.added = self._key in _ADD
