@@ -292,11 +292,9 @@ class Device:
         for new in plan.makes:
             tensors[new.name] = self._make(new)
         limits = self.info.limits
-        for number, launch in enumerate(plan.launches):
-            buffers = [binding.bind(tensors[name], name, limits) for name in launch.tensors]
-            self.queue.add(
-                launch.shader, launch.params, buffers, launch.workgroups, run, is_main=number == plan.main
-            )
+        for number, (shader, params, workgroups, names) in enumerate(plan.launches):
+            buffers = [binding.bind(tensors[name], name, limits) for name in names]
+            self.queue.add(shader, params, buffers, workgroups, run, is_main=number == plan.main)
         return tensors
 
     def _make(self, new: NewTensor) -> Tensor:

@@ -34,9 +34,11 @@ class Leading:
     """
 
     def __init__(self, layout: object, **operands: Any) -> None:
-        ranks = {len(x.shape) if type(x) is Tensor else 0 for x in operands.values()}
-        if ranks != {4}:  # nearly always it is; then the checks are those of the call
-            ranks = {len(shape_of(name, x)) for name, x in operands.items()}
+        self.added = False
+        # Nearly all calls have tensors of four axes, which the call itself checks.
+        if all([type(x) is Tensor and len(x.shape) == 4 for x in operands.values()]):
+            return
+        ranks = {len(shape_of(name, x)) for name, x in operands.items()}
         rank = ranks.pop() if len(ranks) == 1 else 4
         self._key = (layout, rank)
         self.added = self._key in _ADD
