@@ -82,10 +82,10 @@ def check_buffer_count(label: str, count: int, limits: Limits) -> None:
 
 def check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:
     """Raise :class:`ValueError` when ``shader`` would read a buffer that it also writes."""
-    storages = [buffer.storage for buffer in buffers]
+    storages = [buffer[0] for buffer in buffers]
     # A shader of the caller's own may come with too few buffers or too many, which WebGPU reports.
     written = [storages[n] for n in shader.written if n < len(storages)]
-    if all(storages.count(storage) == 1 for storage in written):
+    if sum(map(storages.count, written)) == len(written):
         return
     for storage, binding in zip(storages, shader.bindings, strict=False):
         if not binding.writes and storage in written:

@@ -259,15 +259,15 @@ class _NotPlainError(Exception):
 def _plain(value: Any) -> Hashable:
     """A plain value, whose own type its caller notes."""
     kind = type(value)
-    if kind in _PLAIN:
-        return value
     if kind in (tuple, list):
         return _plain_items(value)
     if kind is slice:
         return _plain_items((value.start, value.stop, value.step))
-    if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        return value
-    raise _NotPlainError
+    frozen = dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if kind not in _PLAIN and not frozen:
+        raise _NotPlainError
+    plain: Hashable = value
+    return plain
 
 
 def _plain_items(values: Sequence[Any]) -> Hashable:
