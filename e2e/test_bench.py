@@ -64,6 +64,7 @@ def test_ceilings_are_measured_by_clocks_that_agree(measured):
     assert ceilings["fma_tflops"] > 0.001
     assert 0 < ceilings["empty_us"] <= ceilings["empty_pair_us"] * SLACK
     assert 0 < ceilings["empty_pair_us"] < ceilings["empty_wall_us"] * SLACK
+    assert 0 < ceilings["least_wait_us"] < ceilings["empty_wall_us"] * SLACK
     assert ceilings["clock_ratio"] is None or 0.8 < ceilings["clock_ratio"] < 2
 
 

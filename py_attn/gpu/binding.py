@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from py_attn.gpu.shader import Binding, Shader
+from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, byte_span
 
 Limits = Mapping[str, int]
@@ -82,11 +82,11 @@ def check_buffer_count(label: str, count: int, limits: Limits) -> None:
 
 def check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:
     """Raise :class:`ValueError` when ``shader`` would read a buffer that it also writes."""
-    if len({buffer.storage for buffer in buffers}) == len(buffers):
-        return
+    storages = [buffer[0] for buffer in buffers]
     # A shader of the caller's own may come with too few buffers or too many, which WebGPU reports.
-    bound: list[tuple[BoundBuffer, Binding]] = list(zip(buffers, shader.bindings, strict=False))
-    written = {buffer.storage for buffer, binding in bound if binding.writes}
-    for buffer, binding in bound:
-        if not binding.writes and buffer.storage in written:
+    written = [storages[n] for n in shader.written if n < len(storages)]
+    if sum(map(storages.count, written)) == len(written):
+        return
+    for storage, binding in zip(storages, shader.bindings, strict=False):
+        if not binding.writes and storage in written:
             raise ValueError(f"{binding.name}: the tensor would be read while it is written; copy it first")

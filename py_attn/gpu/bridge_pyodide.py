@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import js
 from pyodide.code import run_js
-from pyodide.ffi import JsException, create_proxy
+from pyodide.ffi import JsException, create_once_callable, create_proxy
 
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu.bridge import AdapterInfo, BridgeError, File, Progress, RawTiming, ShaderMessage, check_range
+
+#: Streams of words that are remembered at a time, among them those of programs that the page keeps.
+_MOST_STREAMS = 256
 
 
 class PageFile:
@@ -36,24 +40,54 @@ class PageFile:
 
 
 class PyodideDeviceBridge:
-    """One ``GPUDevice`` behind integer handles."""
+    """One ``GPUDevice`` behind integer handles.
+
+    What crosses to JavaScript costs time, above all buffers of bytes. So a stream of words that comes to
+    :meth:`run_program` a second time becomes a program that the page keeps, and from then on comes by its
+    number. Params cross only where they differ from those that the program was submitted with before. What
+    is kept this way is bounded in number, and goes when a buffer or a pipeline is destroyed and when the
+    device is lost.
+    """
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self.info = AdapterInfo.from_plain(json.loads(raw.info()))
         # Bound once: looking an attribute up on a JS proxy costs as much as a small call.
         self.create_buffer = raw.createBuffer
-        self.destroy_buffer = raw.destroyBuffer
         self.write_buffer = raw.writeBuffer
         self.create_pipeline = raw.createPipeline
-        self.destroy_pipeline = raw.destroyPipeline
-        self.run_program = raw.runProgram
         self.create_program = raw.createProgram
-        self.submit_program = raw.submitProgram
-        self.destroy_program = raw.destroyProgram
-        self.submit_timed = raw.submitTimed
-        self.lost = raw.lost
         self.destroy = raw.destroy
+        self._destroy_buffer = raw.destroyBuffer
+        self._destroy_pipeline = raw.destroyPipeline
+        self._run_program = raw.runProgram
+        self._submit_program = raw.submitProgram
+        self._destroy_program = raw.destroyProgram
+        self._submit_timed = raw.submitTimed
+        # The program of each stream of words, 0 where the words came only once so far.
+        self._streams: dict[bytes, int] = {}
+        # What each program was last submitted with.
+        self._sent: dict[int, bytes] = {}
+        self._lost = ""
+        raw.onLost(create_once_callable(_teller(self)))
+
+    def lost(self) -> str:
+        return self._lost
+
+    def _end(self, reason: str) -> None:
+        self._lost = reason
+        self._forget_streams()
+        self._sent.clear()
+
+    # Memory and pipelines: the page's programs hold on to those that they use.
+
+    def destroy_buffer(self, buffer: int) -> None:
+        self._forget_streams()
+        self._destroy_buffer(buffer)
+
+    def destroy_pipeline(self, pipeline: int) -> None:
+        self._forget_streams()
+        self._destroy_pipeline(pipeline)
 
     def write_file(self, buffer: int, offset: int, file: File, begin: int, end: int) -> None:
         if isinstance(file, PageFile):
@@ -73,6 +107,40 @@ class PyodideDeviceBridge:
         finally:
             staging.release()
 
+    def run_program(self, words: Any, params: Any) -> None:
+        stream = bytes(words)
+        program = self._streams.get(stream)
+        if program is None:
+            if len(self._streams) >= _MOST_STREAMS:
+                self._forget_streams()
+            self._streams[stream] = 0
+            self._run_program(words, params)
+            return
+        if not program:
+            program = self._streams[stream] = self.create_program(words)
+        self.submit_program(program, params)
+
+    def _forget_streams(self) -> None:
+        for program in filter(None, self._streams.values()):
+            self.destroy_program(program)
+        self._streams.clear()
+
+    def submit_program(self, program: int, params: Any, times: int = 1) -> None:
+        if self._sent.get(program) == params:
+            self._submit_program(program, None, times)
+        else:
+            self._submit_program(program, params, times)
+            self._sent[program] = bytes(params)
+
+    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
+        ticket: int = self._submit_timed(program, params, together)
+        self._sent[program] = bytes(params)
+        return ticket
+
+    def destroy_program(self, program: int) -> None:
+        self._sent.pop(program, None)
+        self._destroy_program(program)
+
     async def check_shader(self, wgsl: str) -> Sequence[ShaderMessage]:
         return [ShaderMessage(**message) for message in json.loads(await self._raw.checkShader(wgsl))]
 
@@ -85,6 +153,17 @@ class PyodideDeviceBridge:
 
     async def synchronize(self) -> Sequence[BridgeError]:
         return [BridgeError(**error) for error in json.loads(await self._raw.synchronize())]
+
+
+def _teller(bridge: PyodideDeviceBridge) -> Callable[[str], None]:
+    """What JavaScript calls when the device is lost. It does not keep the bridge alive."""
+    found = weakref.ref(bridge)
+
+    def tell(reason: str) -> None:
+        if (alive := found()) is not None:
+            alive._end(reason)
+
+    return tell
 
 
 def _own_bridge() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,12 +30,15 @@ from py_attn.gpu.program import Program, record
 from py_attn.gpu.queue import Queue
 from py_attn.gpu.replacing import Replacement, Rewrite
 from py_attn.gpu.shader import Shader
-from py_attn.gpu.tensor import Storage, Tensor, contiguous_strides
+from py_attn.gpu.tensor import Dense, Storage, Tensor, contiguous_strides, dense
 from py_attn.gpu.timing import Timer
 from py_attn.gpu.tuning import Measured, Tuner
 
 #: A file is uploaded in parts of this size; between two of them a task can be cancelled.
 _PART_BYTES = 4 << 20
+
+#: The layouts of tensors that plans make; a plan is run often.
+_planned = functools.lru_cache(maxsize=1024)(dense)
 
 _default: Device | None = None
 
@@ -223,19 +226,14 @@ class Device:
             Elements from one innermost row to the next where that is more than the row's length.
         """
         self.check_alive()
-        kind = check_dtype(dtype)
-        sizes = tuple(shape)
-        if not {int}.issuperset(map(type, sizes)):
-            sizes = tuple(check_int("shape", n) for n in shape)
-        if min(sizes, default=0) < 0:
-            raise ValueError(f"shape: expected lengths >= 0, got {list(sizes)}")
-        padded = (*sizes[:-1], pitch) if pitch is not None else sizes
-        strides = contiguous_strides(padded)
-        total = math.prod(padded)
-        storage = Storage(self, self.queue, *self._memory.take(total * kind.itemsize, "tensor"))
-        if self.poison_outputs and total:
-            self.queue.write(storage.handle, np.full(-(-total * kind.itemsize // 4) * 4, 0xFF, np.uint8))
-        return Tensor(storage, kind, sizes, strides)
+        return self._allocate(dense(shape, dtype, pitch))
+
+    def _allocate(self, layout: Dense) -> Tensor:
+        kind, shape, strides, nbytes = layout
+        storage = Storage(self, self.queue, *self._memory.take(nbytes, "tensor"))
+        if self.poison_outputs and nbytes:
+            self.queue.write(storage.handle, np.full(-(-nbytes // 4) * 4, 0xFF, np.uint8))
+        return Tensor(storage, kind, shape, strides)
 
     def cached(self, key: Hashable, make: Callable[[], object]) -> Tensor:
         """A small constant tensor (a colour table, a list of heads) that lives as long as the device."""
@@ -294,19 +292,18 @@ class Device:
         for new in plan.makes:
             tensors[new.name] = self._make(new)
         limits = self.info.limits
-        for number, launch in enumerate(plan.launches):
-            buffers = [binding.bind(tensors[name], name, limits) for name in launch.tensors]
-            self.queue.add(
-                launch.shader, launch.params, buffers, launch.workgroups, run, is_main=number == plan.main
-            )
+        for number, (shader, params, workgroups, names) in enumerate(plan.launches):
+            buffers = [binding.bind(tensors[name], name, limits) for name in names]
+            self.queue.add(shader, params, buffers, workgroups, run, is_main=number == plan.main)
         return tensors
 
     def _make(self, new: NewTensor) -> Tensor:
-        if new.row_parts is None:
-            return self.empty(new.shape, new.dtype, pitch=new.pitch)
+        _, shape, dtype, pitch, row_parts = new
+        if row_parts is None:
+            return self._allocate(_planned(shape, dtype, pitch))
         # Room for each row's maximum and sum too, which the caller does not see.
-        whole = self.empty((3, *new.shape), new.dtype)
-        whole._storage.row_parts = new.row_parts
+        whole = self._allocate(_planned((3, *shape), dtype, None))
+        whole._storage.row_parts = row_parts
         first: Tensor = whole[0]
         return first
 

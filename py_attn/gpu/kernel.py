@@ -238,19 +238,18 @@ def plan_key(kernel: str, tensors: Sequence[Any], options: Sequence[Any]) -> Has
         Numbers, strings, booleans, None, slices, frozen dataclasses, and tuples or lists of them; a call with
         anything else has no key.
     """
-    parts: list[Hashable] = [kernel]
+    described: list[Hashable] = []
     for tensor in tensors:
         if tensor is None:
-            parts.append(None)
+            described.append(None)
         elif type(tensor) is Tensor:
-            parts.append(tensor.description)
+            described.append(tensor.description)
         else:
             return None
     try:
-        parts += map(_plain, options)
+        return kernel, tuple(described), _plain_items(options)
     except _NotPlainError:
         return None
-    return tuple(parts)
 
 
 class _NotPlainError(Exception):
@@ -258,17 +257,23 @@ class _NotPlainError(Exception):
 
 
 def _plain(value: Any) -> Hashable:
-    # The type belongs to it: 1, 1.0 and True are equal, but not all of them may be valid.
+    """A plain value, whose own type its caller notes."""
     kind = type(value)
-    if kind in _PLAIN:
-        return kind, value
     if kind in (tuple, list):
-        return kind, tuple(map(_plain, value))
+        return _plain_items(value)
     if kind is slice:
-        return kind, _plain((value.start, value.stop, value.step))
-    if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        return kind, value
-    raise _NotPlainError
+        return _plain_items((value.start, value.stop, value.step))
+    frozen = dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if kind not in _PLAIN and not frozen:
+        raise _NotPlainError
+    plain: Hashable = value
+    return plain
+
+
+def _plain_items(values: Sequence[Any]) -> Hashable:
+    # The types belong to it: 1, 1.0 and True are equal, but not all of them may be valid.
+    kinds = tuple(map(type, values))
+    return kinds, tuple(values) if _PLAIN.issuperset(kinds) else tuple(map(_plain, values))
 
 
 __all__ = ["Arg", "Constant", "Kernel", "Launch", "NewTensor", "Plan", "PlanCache", "launch", "plan_key"]

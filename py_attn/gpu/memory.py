@@ -46,13 +46,14 @@ class Memory:
             When the device allows no buffer of this size.
         """
         size = max(16, -(-nbytes // 16) * 16)
-        allowed = self._bridge.info.limits["maxBufferSize"]
-        if size > allowed:
-            raise ValueError(
-                f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} (maxBufferSize)"
-            )
         handle = self._pool.take(size)
         if handle is None:
+            allowed = self._bridge.info.limits["maxBufferSize"]
+            if size > allowed:
+                raise ValueError(
+                    f"{name}: {size:,} bytes asked for one buffer, this device allows {allowed:,} "
+                    "(maxBufferSize)"
+                )
             label = f"{name} of {size:,} bytes"
             handle = self._bridge.create_buffer(size, label)
             self._unconfirmed[handle] = label
@@ -65,13 +66,14 @@ class Memory:
         Recorded work may still use the buffer. Later work may take it at once, since the queue keeps the
         order and an upload sends recorded work first; a buffer is destroyed only in :meth:`destroy_doomed`.
         """
-        most = max(_POOL_BYTES, self.allocated)
+        live = self.allocated
         self.allocated -= size
         if handle in self._suspect:
             self._doomed.append(handle)
         elif not self._bridge.lost():
             self._pool.put(handle, size)
-            self._doomed += self._pool.shrink(most)
+            if self._pool.nbytes > _POOL_BYTES:
+                self._doomed += self._pool.shrink(max(_POOL_BYTES, live))
 
     def destroy_doomed(self) -> None:
         """Destroy buffers that are not kept, once recorded work that may use them has been sent."""

@@ -53,10 +53,10 @@ class Recorder:
     def add(self, dispatch: Dispatch, params: bytes, buffers: Sequence[BoundBuffer]) -> None:
         """Append one dispatch."""
         words = [dispatch.pipeline, len(self.params), len(params), *dispatch.workgroups, len(buffers)]
-        for bound in buffers:
-            words += (bound.storage.handle, bound.offset, bound.size)
+        for storage, offset, size, _ in buffers:
+            words += (storage.handle, offset, size)
             if self._keep:
-                self.storages[bound.storage.handle] = bound.storage
+                self.storages[storage.handle] = storage
         self.words.extend(words)
         self.params += params + bytes(-len(params) % PARAMS_ALIGNMENT)
         self.dispatches.append(dispatch)

@@ -60,6 +60,11 @@ class Shader:
         """``name/variant``."""
         return f"{self.name}/{self.variant}"
 
+    @functools.cached_property
+    def written(self) -> tuple[int, ...]:
+        """The numbers of the bindings that it writes."""
+        return tuple(n for n, binding in enumerate(self.bindings) if binding.writes)
+
     def origin(self, line: int) -> str:
         """Where line ``line`` (from 1) of the rendered text comes from."""
         return self.lines[line - 1] if 1 <= line <= len(self.lines) else f"line {line}"

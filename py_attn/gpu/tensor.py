@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.arguments import check_int
-from py_attn.gpu.dtypes import DType, decode, encode
+from py_attn.gpu.dtypes import DType, check_dtype, decode, encode
 
 Index = int | slice | EllipsisType | None
 
@@ -341,6 +341,33 @@ class Tensor:
 def _unpack(given: tuple[Any, ...]) -> Sequence[Any]:
     """Numbers that came one by one, or as one tuple."""
     return given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+
+
+class Dense(NamedTuple):
+    """How the elements of a new tensor lie in its buffer: dtype, shape, strides, and the bytes of all."""
+
+    kind: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    nbytes: int
+
+
+def dense(shape: Sequence[int], dtype: str, pitch: int | None = None) -> Dense:
+    """The layout of a new tensor whose rows are ``pitch`` elements apart, or as long as they are.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an unknown dtype, or a shape of anything but integers of at least 0.
+    """
+    kind = check_dtype(dtype)
+    sizes = tuple(shape)
+    if not {int}.issuperset(map(type, sizes)):
+        sizes = tuple(check_int("shape", n) for n in shape)
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape: expected lengths >= 0, got {list(sizes)}")
+    padded = (*sizes[:-1], pitch) if pitch is not None else sizes
+    return Dense(kind, sizes, contiguous_strides(padded), math.prod(padded) * kind.itemsize)
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -43,7 +43,11 @@ def run_call(
     dict
         The tensors of the call and those that the plan made, by name.
     """
-    device: Device | None = next((x.device for x in tensors.values() if type(x) is Tensor), None)
+    device: Device | None = None
+    for x in tensors.values():
+        if type(x) is Tensor:
+            device = x.device
+            break
     key = None
     if device is not None and not device.lost:
         tuner = device.tuner

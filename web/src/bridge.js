@@ -14,7 +14,7 @@ import { Runner } from './gpu/runner.js';
 
 /**
  * @typedef {import('./gpu/pipelines.js').Pipeline} Pipeline
- * @typedef {import('./gpu/runner.js').Dispatch} Dispatch
+ * @typedef {import('./gpu/runner.js').Program} Program
  * @typedef {{ getBuffer(type: string): { data: Uint8Array | Uint32Array, release(): void } }} PythonBuffer
  * @typedef {{ load(key: string): Promise<string>, save(key: string, text: string): Promise<void> }} Notes
  * @typedef {(name: string, progress?: (loaded: number, total: number) => void) => Promise<ArrayBuffer>} FetchAsset
@@ -68,12 +68,14 @@ export class DeviceBridge {
   #buffers = new Map();
   /** @type {Map<number, Pipeline>} */
   #pipelines = new Map();
-  /** @type {Map<number, Dispatch[]>} */
+  /** @type {Map<number, Program>} */
   #programs = new Map();
   /** @type {Map<number, Promise<import('./gpu/runner.js').Timing[]>>} */
   #timings = new Map();
   #next = 1;
   #lost = '';
+  /** @type {((reason: string) => void) | undefined} */
+  #onLost;
   #device;
   #adapter;
   #errors;
@@ -92,9 +94,7 @@ export class DeviceBridge {
     this.#queue = new Queue(device, adapter.info.isFallbackAdapter, () => Boolean(this.#lost));
     this.#bindings = new Bindings(device, this.#errors, (handle) => this.#buffer(handle));
     this.#runner = new Runner(device, this.#errors, this.#queue, this.#bindings);
-    device.lost.then((info) => {
-      this.#lost = `${info.reason}${info.message ? `: ${info.message}` : ''}`;
-    });
+    device.lost.then((info) => this.#end(`${info.reason}${info.message ? `: ${info.message}` : ''}`));
   }
 
   /** The adapter in its own words, as JSON. */
@@ -116,9 +116,25 @@ export class DeviceBridge {
     return this.#lost;
   }
 
+  /**
+   * Has the reason told once, as soon as the device is lost, so that Python need not ask before each call.
+   * @param {(reason: string) => void} told
+   */
+  onLost(told) {
+    if (this.#lost) told(this.#lost);
+    else this.#onLost = told;
+  }
+
   destroy() {
     this.#device.destroy();
-    this.#lost ||= 'destroyed';
+    this.#end('destroyed');
+  }
+
+  /** @param {string} reason */
+  #end(reason) {
+    this.#lost ||= reason;
+    this.#onLost?.(this.#lost);
+    this.#onLost = undefined;
   }
 
   // Buffers
@@ -216,33 +232,35 @@ export class DeviceBridge {
 
   // Programs
 
-  /** @param {PythonBuffer} words @param {number} [handle] */
+  /** Decodes a program that is submitted again and again. @param {PythonBuffer} words @param {number} [handle] */
   createProgram(words, handle) {
-    return this.#keep(this.#programs, this.#decode(words), handle);
+    const program = { dispatches: this.#decode(words), params: this.#bindings.ownParams() };
+    return this.#keep(this.#programs, program, handle);
   }
 
   /** Decodes and submits a program that is used once. @param {PythonBuffer} words @param {PythonBuffer} params */
   runProgram(words, params) {
-    this.#run(this.#decode(words), params);
+    const program = { dispatches: this.#decode(words), params: this.#bindings.shared };
+    this.#write(program, params);
+    this.#runner.run(program);
   }
 
   /** @param {number} handle */
   destroyProgram(handle) {
+    this.#programs.get(handle)?.params.destroy();
     this.#programs.delete(handle);
   }
 
   /**
    * Submits a program once; its dispatches run `times` times over.
-   * @param {number} handle @param {PythonBuffer} params @param {number} [times]
+   * @param {number} handle
+   * @param {PythonBuffer | null} [params] those of the submission before, which lie on the GPU, unless given
+   * @param {number} [times]
    */
   submitProgram(handle, params, times) {
-    this.#run(this.#program(handle), params, times);
-  }
-
-  /** @param {Dispatch[]} dispatches @param {PythonBuffer} params @param {number} [times] */
-  #run(dispatches, params, times) {
-    this.#writeParams(params);
-    this.#runner.run(dispatches, { times });
+    const program = this.#program(handle);
+    if (params) this.#write(program, params);
+    this.#runner.run(program, { times });
   }
 
   /**
@@ -250,9 +268,9 @@ export class DeviceBridge {
    * @param {number} handle @param {PythonBuffer} params @param {boolean} [together] @param {number} [ticket]
    */
   submitTimed(handle, params, together = false, ticket) {
-    const dispatches = this.#program(handle);
-    this.#writeParams(params);
-    const result = this.#runner.time(dispatches, together);
+    const program = this.#program(handle);
+    this.#write(program, params);
+    const result = this.#runner.time(program, together);
     result.catch(() => {}); // `timings` reports it
     return this.#keep(this.#timings, result, ticket);
   }
@@ -278,7 +296,7 @@ export class DeviceBridge {
 
   // Inside
 
-  /** @param {PythonBuffer} words @returns {Dispatch[]} */
+  /** @param {PythonBuffer} words */
   #decode(words) {
     const view = words.getBuffer('u32');
     try {
@@ -288,11 +306,11 @@ export class DeviceBridge {
     }
   }
 
-  /** @param {PythonBuffer} params */
-  #writeParams(params) {
+  /** @param {Program} program @param {PythonBuffer} params */
+  #write(program, params) {
     const view = params.getBuffer('u8');
     try {
-      this.#bindings.writeParams(/** @type {Uint8Array<ArrayBuffer>} */ (view.data));
+      program.params.write(/** @type {Uint8Array<ArrayBuffer>} */ (view.data));
     } finally {
       view.release();
     }

@@ -34,6 +34,7 @@ const report = (rows, changes) => ({
     empty_us: 2,
     empty_pair_us: 5,
     empty_wall_us: 150,
+    least_wait_us: 60,
     clock_ratio: 1.01,
     timestamps: true,
   },

@@ -92,6 +92,69 @@ describe('a device for a Python elsewhere', () => {
   });
 });
 
+describe('programs', () => {
+  /** Typed arrays as Python lends them. @param {Uint8Array | Uint32Array} data */
+  const lent = (data) => ({ getBuffer: () => ({ data, release() {} }) });
+  const pass = { setPipeline() {}, setBindGroup: vi.fn(), dispatchWorkgroups() {}, end() {} };
+
+  beforeEach(() => {
+    Object.assign(device, {
+      createBindGroup: (/** @type {any} */ { entries }) => entries[0].resource.buffer,
+      createCommandEncoder: () => ({ beginComputePass: () => pass, finish: () => 'commands' }),
+      createComputePipeline: () => ({}),
+      createPipelineLayout: () => ({}),
+      createShaderModule: () => ({}),
+    });
+  });
+
+  it('have params of their own, which stay until others are given', async () => {
+    const gpu = await createBridge({ fetchAsset: async () => new ArrayBuffer(0) }).requestDevice();
+    const buffer = gpu.createBuffer(64, 'out');
+    const words = lent(Uint32Array.from([gpu.createPipeline('kernel', '', 'w'), 0, 16, 1, 1, 1, 1, buffer, 0, 64]));
+    const [first, second] = [gpu.createProgram(words), gpu.createProgram(words)];
+    for (const program of [first, second]) gpu.submitProgram(program, lent(new Uint8Array(256)));
+    gpu.runProgram(words, lent(new Uint8Array(256)));
+    expect(device.queue.writeBuffer).toHaveBeenCalledTimes(3);
+    const used = () => pass.setBindGroup.mock.calls.filter(([index]) => index === 1).map(([, group]) => group);
+    expect(new Set(used()).size).toBe(3);
+    gpu.submitProgram(first, null, 2);
+    expect(device.queue.writeBuffer).toHaveBeenCalledTimes(3);
+    expect(device.queue.submit).toHaveBeenCalledTimes(4);
+    expect(used().slice(-2)).toEqual([used()[0], used()[0]]);
+    gpu.destroyProgram(first);
+    expect(used()[0].destroy).toHaveBeenCalledTimes(1);
+    expect(() => gpu.submitProgram(first)).toThrow(`no program ${first}`);
+  });
+});
+
+describe('the loss of a device', () => {
+  const bridge = createBridge({ fetchAsset: async () => new ArrayBuffer(0) });
+
+  it('is told once, when it comes', async () => {
+    /** @type {(info: any) => void} */
+    let lose = () => {};
+    device.lost = new Promise((resolve) => (lose = resolve));
+    const gpu = await bridge.requestDevice();
+    const told = vi.fn();
+    gpu.onLost(told);
+    expect(told).not.toHaveBeenCalled();
+    lose({ reason: 'unknown', message: 'gone' });
+    await vi.waitFor(() => expect(told).toHaveBeenCalledWith('unknown: gone'));
+    gpu.destroy();
+    expect(told).toHaveBeenCalledTimes(1);
+    expect(gpu.lost()).toBe('unknown: gone');
+  });
+
+  it('is told at once where it has come already, or by being destroyed', async () => {
+    const gpu = await bridge.requestDevice();
+    const [before, after] = [vi.fn(), vi.fn()];
+    gpu.onLost(before);
+    gpu.destroy();
+    gpu.onLost(after);
+    expect([before.mock.calls, after.mock.calls]).toEqual([[['destroyed']], [['destroyed']]]);
+  });
+});
+
 describe('a file of the site', () => {
   it('goes to a buffer without a copy, and is given back when it is closed', async () => {
     const content = Uint8Array.of(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);

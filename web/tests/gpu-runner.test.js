@@ -20,10 +20,14 @@ function recording() {
   const queue = { submit: () => log.push(['submit']) };
   const bindings = {
     storage: (/** @type {any} */ { label }, /** @type {Uint32Array} */ words) => `${label}: ${words}`,
-    params: (/** @type {number} */ offset, /** @type {number} */ size) => `params ${offset} ${size}`,
   };
   const runner = new Runner(.../** @type {[any, any, any, any]} */ ([device, errors, queue, bindings]));
-  return { log, runner };
+  /** A program of these words. */
+  const program = () => ({
+    dispatches: runner.decode(words, pipelines),
+    params: /** @type {any} */ ({ group: (/** @type {number} */ offset, /** @type {number} */ size) => `params ${offset} ${size}` }),
+  });
+  return { log, runner, program };
 }
 
 const pipelines = new Map([1, 2].map((handle) => [handle, /** @type {any} */ ({ pipeline: `p${handle}`, label: `kernel ${handle}` })]));
@@ -33,22 +37,22 @@ const second = [['pipeline', 'p2'], ['group', 0, 'kernel 2: '], ['group', 1, 'pa
 
 describe('Runner', () => {
   it('encodes all dispatches of a program in one pass, in their order', () => {
-    const { log, runner } = recording();
-    runner.run(runner.decode(words, pipelines));
+    const { log, runner, program } = recording();
+    runner.run(program());
     expect(log).toEqual([['guarded', 'kernel 1'], ...first, ...second, ['end'], ['submit']]);
   });
 
   it('encodes a program that runs several times in one pass, and submits it once', () => {
-    const { log, runner } = recording();
-    runner.run(runner.decode(words, pipelines), { times: 3 });
+    const { log, runner, program } = recording();
+    runner.run(program(), { times: 3 });
     const once = [...first, ...second];
     expect(log).toEqual([['guarded', 'kernel 1'], ...once, ...once, ...once, ['end'], ['submit']]);
   });
 
   it('times every dispatch by itself, or all together', async () => {
     for (const [together, count] of /** @type {const} */ ([[false, 2], [true, 1]])) {
-      const { log, runner } = recording();
-      const timings = await runner.time(runner.decode(words, pipelines), together);
+      const { log, runner, program } = recording();
+      const timings = await runner.time(program(), together);
       expect(timings).toHaveLength(count);
       for (const [gpu, wall] of timings) expect([gpu, wall >= 0]).toEqual([null, true]);
       expect(log.filter(([what]) => what === 'submit')).toHaveLength(count);

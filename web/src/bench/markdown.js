@@ -94,7 +94,7 @@ function ceilingLines({ ceilings, processor }) {
     lines.push(
       `Ceilings: read ${formatFigure(ceilings.read_gbs)} GB/s, copy ${formatFigure(ceilings.copy_gbs)} GB/s, ` +
         `FMA ${formatFlops(ceilings.fma_tflops)}, ${ceilings.matrix_tflops ? `matrices ${formatFlops(ceilings.matrix_tflops)}, ` : ''}empty dispatch ${formatTime(ceilings.empty_us)}, ` +
-        `pair ${formatTime(ceilings.empty_pair_us)}, one waited for ${formatTime(ceilings.empty_wall_us)}; ${ratio}.`,
+        `pair ${formatTime(ceilings.empty_pair_us)}, one waited for ${formatTime(ceilings.empty_wall_us)} (the browser's least wait ${formatTime(ceilings.least_wait_us)}); ${ratio}.`,
     );
   }
   if (processor) {

@@ -3,6 +3,7 @@
  * model likewise, starts of the page.
  */
 
+import { leastWait } from './floor.js';
 import { judge } from './goals.js';
 import { peerNames } from './markdown.js';
 import { measureModel } from './model.js';
@@ -48,7 +49,7 @@ export async function runBench(runtime, options, listener) {
   listener.changed(report);
 
   listener.step('Ceilings of this adapter', 0, steps);
-  report.ceilings = await ask(runtime, 'ceilings');
+  report.ceilings = { ...(await ask(runtime, 'ceilings')), least_wait_us: await leastWait() };
   listener.line('ceilings', report.ceilings ?? {});
   listener.changed(report);
 

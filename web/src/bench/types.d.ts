@@ -155,6 +155,8 @@ export interface Ceilings {
   empty_us: number;
   empty_pair_us: number;
   empty_wall_us: number;
+  /** The browser's own share of a wait (floor.js). */
+  least_wait_us: number;
   clock_ratio: number | null;
   timestamps: boolean;
 }

@@ -6,6 +6,7 @@ import { decodeWords } from './words.js';
 /**
  * @typedef {import('./pipelines.js').Pipeline} Pipeline
  * @typedef {{ pipeline: Pipeline, bindings: GPUBindGroup, offset: number, size: number, grid: [number, number, number] }} Dispatch
+ * @typedef {{ dispatches: Dispatch[], params: import('./params.js').Params }} Program
  * @typedef {[gpu: number | null, wall: number]} Timing microseconds
  */
 
@@ -39,15 +40,15 @@ export class Runner {
 
   /**
    * Submits all dispatches, `times` times over, in one compute pass.
-   * @param {Dispatch[]} dispatches
+   * @param {Program} program whose params were written
    * @param {{ times?: number, descriptor?: GPUComputePassDescriptor }} [options]
    */
-  run(dispatches, { times = 1, descriptor } = {}) {
+  run({ dispatches, params }, { times = 1, descriptor } = {}) {
     this.#errors.guarded(dispatches[0]?.pipeline.label ?? 'program', ['validation'], () => {
       const encoder = this.#device.createCommandEncoder();
       const pass = encoder.beginComputePass(descriptor);
       for (let run = 0; run < times; run++) {
-        for (const dispatch of dispatches) this.#encode(pass, dispatch);
+        for (const dispatch of dispatches) this.#encode(pass, dispatch, params);
       }
       pass.end();
       this.#queue.submit(encoder);
@@ -56,17 +57,18 @@ export class Runner {
 
   /**
    * Submits each dispatch by itself, or all of them together, with timestamps where the device has them.
-   * @param {Dispatch[]} dispatches @param {boolean} together
+   * @param {Program} program whose params were written
+   * @param {boolean} together
    * @returns {Promise<Timing[]>} one for each submission
    */
-  async time(dispatches, together) {
+  async time({ dispatches, params }, together) {
     const passes = together ? [dispatches] : dispatches.map((dispatch) => [dispatch]);
     const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, passes.length) : null;
     /** @type {Promise<number>[]} */
     const walls = [];
     let before = Promise.resolve(0);
     passes.forEach((timed, index) => {
-      this.run(timed, clock ? { descriptor: { timestampWrites: clock.writes(index) } } : {});
+      this.run({ dispatches: timed, params }, clock ? { descriptor: { timestampWrites: clock.writes(index) } } : {});
       const submitted = performance.now();
       const done = this.#device.queue.onSubmittedWorkDone().then(() => performance.now());
       walls.push(Promise.all([before, done]).then(([earlier, now]) => (now - Math.max(submitted, earlier)) * 1000));
@@ -77,11 +79,11 @@ export class Runner {
     return wall.map((us, index) => [ticks[index], us]);
   }
 
-  /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
-  #encode(pass, { pipeline, bindings, offset, size, grid }) {
+  /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch @param {Program['params']} params */
+  #encode(pass, { pipeline, bindings, offset, size, grid }, params) {
     pass.setPipeline(pipeline.pipeline);
     pass.setBindGroup(0, bindings);
-    pass.setBindGroup(1, this.#bindings.params(offset, size));
+    pass.setBindGroup(1, params.group(offset, size));
     pass.dispatchWorkgroups(...grid);
   }
 }
