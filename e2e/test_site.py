@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from e2e.lab import PythonError, wait_until_ready
+from e2e.lab import PythonError, until, wait_until_ready
 
 
 def read(url: str) -> bytes:
@@ -56,3 +56,53 @@ def test_python_s_names_live_on_and_await_works_at_the_top(lab):
 def test_a_python_exception_comes_with_its_traceback(lab):
     with pytest.raises(PythonError, match=r"(?s)Traceback.*ZeroDivisionError"):
         lab.run("1 / 0")
+
+
+#: How many of the pipelines were compiled before Python asked for them, and how many it asked for.
+EARLY = """
+import py_attn as pa
+raw = pa.default_device()._bridge._raw
+[raw.takenEarly, len(raw.asked)]
+"""
+#: What the browser keeps of the last visit's pipelines.
+KEPT = """async (changes) => {
+    const cache = await caches.open('py-attn notes');
+    const isIt = ({ url }) => new URL(url).searchParams.get('key') === 'pipelines';
+    const address = (await cache.keys()).find(isIt);
+    if (!address) return null;
+    const kept = await (await cache.match(address)).json();
+    if (changes) await cache.put(address, new Response(JSON.stringify({ ...kept, ...changes })));
+    return kept;
+}"""
+
+
+def taken_early(page, url):
+    """Visit the page; how many of its pipelines had been compiled early."""
+    page.goto(url)
+    page.wait_for_function("performance.getEntriesByName('py-attn:first-map').length")
+    taken, asked = page.evaluate("(source) => pyAttn.run(source)", EARLY)
+    assert taken <= asked
+    return taken
+
+
+def test_a_visit_compiles_the_first_map_s_pipelines_while_python_starts(page, site_url):
+    first = taken_early(page, site_url)
+    assert first >= 2, "the build lists the pipelines of this kind of adapter"
+    until(page, lambda: page.evaluate(KEPT) is not None, "the pipelines to be kept")
+    kept = page.evaluate(KEPT)
+    assert len(kept["sources"]) == first
+    assert taken_early(page, site_url) == first
+
+    # What was kept is what is compiled: one of them, and one that nobody asks for.
+    of_another = {**kept["sources"][0], "wgsl": "// another text"}
+    page.evaluate(KEPT, {"sources": [kept["sources"][0], of_another]})
+    assert taken_early(page, site_url) == 1
+    # Of another build or another adapter nothing is compiled but what this build lists.
+    for change in ({"build": "another"}, {"adapter": "another"}):
+        page.evaluate(KEPT, {"build": kept["build"], "adapter": kept["adapter"], "sources": []} | change)
+        assert taken_early(page, site_url) == first
+
+
+def test_a_visit_needs_no_list_of_pipelines(page, site_url):
+    page.route("**/python/pipelines.json*", lambda route: route.fulfill(body="[]"))
+    assert taken_early(page, site_url) == 0

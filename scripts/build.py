@@ -47,6 +47,7 @@ NAMED = {
     "python_stdlib": "pyodide/python_stdlib.zip",
     "python-start": "python/start.pack",
     "python-rest": "python/rest.pack",
+    "pipelines": "python/pipelines.json",
 }
 #: What only workers load is not among the licences that Vite writes.
 WLLAMA_LICENCE = ROOT / "node_modules" / "@wllama" / "wllama" / "LICENCE"
@@ -111,8 +112,8 @@ def build_wheel() -> Path:
 
 
 def build_packs(wheels: list[Path]) -> dict[str, Path]:
-    """What the page's Python needs, in two archives, as paths of the site; see scripts/packing.py."""
-    targets = [PACKS / "start.pack", PACKS / "rest.pack"]
+    """What the page's Python needs, as paths of the site: two archives and a list; see scripts/packing.py."""
+    targets = [PACKS / name for name in ("start.pack", "rest.pack", "pipelines.json")]
     scripts = [ROOT / "scripts" / name for name in ("pack.js", "packing.py")]
     scripts += [ROOT / "tests" / "recording_bridge.py", ROOT / "web" / "src" / "runtime" / "at-start.js"]
     stamp = Stamp(PACKS / ".stamp", sha256_tree([*wheels, *scripts, SAMPLE, PYODIDE / "package.json"]))

@@ -1,5 +1,5 @@
-// Makes the archives of what the page's Python needs: `node pack.js START REST SAMPLE WHEEL …`. Pyodide itself runs
-// packing.py, because bytecode only works in the version of Python that made it, and finds out what a start imports.
+// Makes the archives of what the page's Python needs, and a list of its first pipelines:
+// `node pack.js START REST PIPELINES SAMPLE WHEEL …`. Pyodide itself runs packing.py, because bytecode only works in the version of Python that made it, and finds out what a start imports.
 import { readFileSync } from "node:fs";
 import { rename, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -9,7 +9,7 @@ import zlib from "node:zlib";
 import { loadPyodide } from "pyodide";
 
 const gzip = promisify(zlib.gzip);
-const [start, rest, sample, ...wheels] = process.argv.slice(2);
+const [start, rest, pipelines, sample, ...wheels] = process.argv.slice(2);
 const read = (/** @type {string | URL} */ path) => new Uint8Array(readFileSync(path));
 const stdlib = new URL("python_stdlib.zip", import.meta.resolve("pyodide"));
 
@@ -34,26 +34,30 @@ for name in shader.environment().list_templates(["wgsl"]):
     shader.environment().get_template(name)
 templates = {str(path): path.read_bytes() for path in sorted(shader.compiled_folder().iterdir())}
 
-async def start(viewer):
+async def start(viewer, names=METHODS):
     await viewer.call("connect", {})
     await viewer.call("open_sample", {"data": sample.to_bytes()})
-    for name, method in METHODS.items():
-        if method.start is not None:
-            await viewer.call(name, method.start)
+    for name in names:
+        if METHODS[name].start is not None:
+            await viewer.call(name, METHODS[name].start)
+
+async def draw(bridge):
+    await start(Viewer(lambda: request_device(bridge)), ["legend", "window"])
 
 await start(Viewer())
 sys.path.insert(0, "/")
 import packing, recording_bridge
 await start(Viewer(lambda: request_device(recording_bridge.RecordingBridge())))
 imported = list(sys.modules)
-packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported, templates)
+packs = packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported, templates)
+(*packs, await packing.write_pipelines(recording_bridge.RecordingBridge, draw))
 `);
 
-/** @param {string} path @param {Uint8Array} content */
-async function put(path, content) {
-  await writeFile(`${path}.partial`, await gzip(content, { level: 9 }));
+/** @param {string} path @param {Uint8Array | string} content @param {boolean} [compressed] */
+async function put(path, content, compressed = true) {
+  await writeFile(`${path}.partial`, compressed ? await gzip(content, { level: 9 }) : content);
   await rename(`${path}.partial`, path);
 }
 
-await Promise.all([put(start, packs.get(0).toJs()), put(rest, packs.get(1).toJs())]);
+await Promise.all([put(start, packs.get(0).toJs()), put(rest, packs.get(1).toJs()), put(pipelines, packs.get(2), false)]);
 process.exit(0); // Pyodide keeps Node running

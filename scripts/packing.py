@@ -9,13 +9,15 @@ because tracebacks show them.
 from __future__ import annotations
 
 import io
+import json
 import marshal
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib import util
 from pathlib import PurePosixPath
+from typing import Any
 
 #: web/src/runtime/boot.js tells Python that its library is here.
 LIBRARY = "lib/python/"
@@ -26,6 +28,42 @@ CODE = (".py", ".so")
 OURS = "py_attn/"
 #: Packages that are included whole, as they are small; which of their modules are imported depends on errors.
 WHOLE = (OURS, "jinja2/", "markupsafe/")
+
+#: Kinds of adapters for which the first map's kernels differ, those with the most abilities first: the
+#: first that is like a page's adapter is the one to take.
+ADAPTERS: list[dict[str, Any]] = [
+    {"software": True, "subgroup_size": 0, "features": []},
+    {"software": False, "subgroup_size": 8, "features": ["subgroups", "subgroup_id"]},
+    {"software": False, "subgroup_size": 8, "features": ["subgroups"]},
+    {"software": False, "subgroup_size": 0, "features": []},
+]
+
+
+async def write_pipelines(new_bridge: Callable[..., Any], draw: Callable[[Any], Awaitable[None]]) -> str:
+    """Write down the pipelines of the first map, so that a page can compile them before Python asks for them.
+
+    Parameters
+    ----------
+    new_bridge
+        Makes a recording bridge for an adapter, given the keywords of :data:`ADAPTERS`.
+    draw
+        Draws the first map by means of a bridge.
+
+    Returns
+    -------
+    str
+        JSON, read by web/src/runtime/early-pipelines.js: each of :data:`ADAPTERS` with its ``sources``.
+    """
+    found = []
+    for adapter in ADAPTERS:
+        bridge = new_bridge(**adapter)
+        await draw(bridge)
+        sources = [
+            {"label": label, "wgsl": wgsl, "access": access}
+            for label, wgsl, access in bridge.pipelines.values()
+        ]
+        found.append({**adapter, "sources": sources})
+    return json.dumps(found)
 
 
 def write_packs(

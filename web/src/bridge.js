@@ -8,12 +8,16 @@
 import { describeAdapter, requestDevice } from './gpu/adapter.js';
 import { Bindings } from './gpu/bindings.js';
 import { Errors } from './gpu/errors.js';
-import { checkShader, createPipeline } from './gpu/pipelines.js';
+import { checkShader, compilePipeline, createPipeline } from './gpu/pipelines.js';
 import { Queue } from './gpu/queue.js';
 import { Runner } from './gpu/runner.js';
 
+/** Of so many pipelines it is remembered what Python asked for. */
+const MOST_ASKED = 16;
+
 /**
  * @typedef {import('./gpu/pipelines.js').Pipeline} Pipeline
+ * @typedef {import('./gpu/pipelines.js').Source} Source
  * @typedef {import('./gpu/runner.js').Program} Program
  * @typedef {{ getBuffer(type: string): { data: Uint8Array | Uint32Array, release(): void } }} PythonBuffer
  * @typedef {{ load(key: string): Promise<string>, save(key: string, text: string): Promise<void> }} Notes
@@ -68,6 +72,12 @@ export class DeviceBridge {
   #buffers = new Map();
   /** @type {Map<number, Pipeline>} */
   #pipelines = new Map();
+  /** @type {Map<string, Pipeline>} compiled before Python asked for them, by what they are made of */
+  #early = new Map();
+  /** @type {Source[]} what the first pipelines are made of that Python asked for */
+  asked = [];
+  /** How many pipelines had been compiled before Python asked for them. */
+  takenEarly = 0;
   /** @type {Map<number, Program>} */
   #programs = new Map();
   /** @type {Map<number, Promise<import('./gpu/runner.js').Timing[]>>} */
@@ -207,8 +217,19 @@ export class DeviceBridge {
 
   /** @param {string} label @param {string} wgsl @param {string} access one letter a buffer: r or w @param {number} [handle] */
   createPipeline(label, wgsl, access, handle) {
-    const made = createPipeline(this.#device, this.#errors, this.#bindings, label, wgsl, access);
+    if (this.asked.length < MOST_ASKED) this.asked.push({ label, wgsl, access });
+    const early = this.#early.get(keyOf({ label, wgsl, access }));
+    if (early) this.takenEarly++;
+    const made = early ?? createPipeline(this.#device, this.#errors, this.#bindings, label, wgsl, access);
     return this.#keep(this.#pipelines, made, handle);
+  }
+
+  /** Compiles what Python is going to ask for; what cannot be compiled is left to `createPipeline`. @param {Source[]} sources */
+  async compileEarly(sources) {
+    const compiled = sources.map(async (source) => {
+      this.#early.set(keyOf(source), await compilePipeline(this.#device, this.#bindings, source));
+    });
+    await Promise.allSettled(compiled);
   }
 
   /** @param {number} handle */
@@ -338,4 +359,9 @@ export class DeviceBridge {
     table.set(handle, value);
     return handle;
   }
+}
+
+/** @param {Source} source */
+function keyOf({ label, wgsl, access }) {
+  return `${label} ${access} ${wgsl}`;
 }

@@ -1,6 +1,6 @@
 /** Short texts that this browser keeps from visit to visit, such as the results of autotuning. */
 
-const NAME = 'py-attn notes';
+export const NOTES_CACHE = 'py-attn notes';
 
 /** Notes of another browser version say nothing about this one's compiler. @param {string} key */
 function address(key) {
@@ -16,7 +16,7 @@ export function createNotes() {
   return {
     async load(key) {
       try {
-        const found = await (await caches.open(NAME)).match(address(key));
+        const found = await (await caches.open(NOTES_CACHE)).match(address(key));
         return found ? await found.text() : '';
       } catch {
         return '';
@@ -24,7 +24,7 @@ export function createNotes() {
     },
     async save(key, text) {
       try {
-        await (await caches.open(NAME)).put(address(key), new Response(text));
+        await (await caches.open(NOTES_CACHE)).put(address(key), new Response(text));
       } catch {
         // The next visit measures again.
       }

@@ -5,7 +5,8 @@ import { createAssets } from './assets.js';
 import { createBridge } from './bridge.js';
 import { whyNoWebGPU } from './gpu/adapter.js';
 import { createNotes } from './notes.js';
-import { bootPython, loadRest } from './runtime/boot.js';
+import { START, bootPython, loadRest } from './runtime/boot.js';
+import { createEarlyPipelines } from './runtime/early-pipelines.js';
 import { createFirsts } from './runtime/firsts.js';
 import { createOutput } from './runtime/output.js';
 import { keepImport, readProfile, timed } from './runtime/profile.js';
@@ -43,11 +44,21 @@ const PACKAGES = ['numpy', 'jinja2', 'py_attn', 'py_attn.viewer'];
  * @type {Record<string, string | undefined>}
  */
 let earlyMethods = {};
+/** The methods of the first map, whose pipelines are compiled early. */
+const DRAWING = new Set(['legend', 'window']);
 /** What is out of sight is never asked for. */
 const MOST_WAITED_MS = 1000;
 const firstAnswers = createFirsts();
+/** @type {ReturnType<typeof createEarlyPipelines>} */
+let pipelines;
+/** Resolves when those are compiled; the first map waits for them rather than compile them again. */
+let compiled = Promise.resolve();
+/** A list that does not arrive, or a compiler that takes this long, is not waited for. */
+const MOST_COMPILED_MS = 2000;
 /** By then all maps of the start are drawn. A call that needs these modules sooner loads them itself, and reports a failure. */
 const REST_AFTER_MS = 2000;
+/** Whether the first map has been answered. */
+let ended = false;
 /** @type {Promise<void> | undefined} resolves when the modules are loaded that a start does not need */
 let rest;
 /** @type {AbortController | undefined} of the load of the model that is in progress */
@@ -121,10 +132,14 @@ const worker = {
     // Python gets an ordinary function: a Comlink proxy answers to every property, `then` included.
     const progress = onProgress && ((/** @type {any[]} */ ...news) => void onProgress(...news));
     try {
+      if (DRAWING.has(method)) {
+        await Promise.race([compiled, new Promise((done) => setTimeout(done, MOST_COMPILED_MS))]);
+        compiled = Promise.resolve();
+      }
       const asked = number === undefined ? viewer : fileViewers.get(number);
       if (!asked) throw new Error('this view is gone');
       const result = await timed(`call ${method}`, async () => toPlain(await asked.call(method, given, progress)));
-      if (method === 'window' && !rest) setTimeout(() => wholePython().catch(() => {}), REST_AFTER_MS);
+      if (method === 'window' && !ended) endStart();
       return result instanceof Object ? Comlink.transfer(result, transferables(result)) : result;
     } catch (error) {
       throw pythonError(error);
@@ -181,6 +196,16 @@ const worker = {
   },
 };
 
+/** The first map is there; what a start can do without follows when the maps beside it are drawn. */
+function endStart() {
+  ended = true;
+  const keep = pipelines.drawn();
+  setTimeout(() => {
+    wholePython().catch(() => {});
+    void keep();
+  }, REST_AFTER_MS);
+}
+
 /** Resolves when everything can be imported. */
 function wholePython() {
   rest ??= loadRest(python, assets).catch((error) => {
@@ -202,11 +227,19 @@ function renewFileViewer(number) {
  */
 function installBridge(onLost) {
   const fetchAsset = (/** @type {string} */ name, /** @type {any} */ onProgress) => assets.fetch(name, { onProgress, signal: load?.signal });
-  const bridge = createBridge({ fetchAsset, notes: createNotes() });
+  const notes = createNotes();
+  const bridge = createBridge({ fetchAsset, notes });
+  pipelines = createEarlyPipelines(notes, {
+    build: async () => (await assets.manifest()).assets[START].sha256,
+    listed: async () => JSON.parse(new TextDecoder().decode(await assets.fetch('pipelines'))),
+  });
   let newest = 0;
   /** @type {Promise<import('./bridge.js').DeviceBridge> | undefined} */
   let first = timed('request device', () => bridge.requestDevice());
-  first.catch(() => {}); // reported to the call that asks for the device
+  compiled = first.then(
+    (device) => timed('compile pipelines early', () => pipelines.compile(device)),
+    () => {}, // reported to the call that asks for the device
+  );
   async function nextDevice() {
     const early = await first?.finally(() => (first = undefined));
     return early && !early.lost() ? early : bridge.requestDevice();

@@ -176,3 +176,30 @@ describe('a file of the site', () => {
     await expect(bridge.openAsset('weights')).rejects.toThrow('weights: gone');
   });
 });
+
+describe('pipelines compiled early', () => {
+  it('are handed to Python, which does not know; what failed is compiled when Python asks', async () => {
+    const failed = { label: 'failed', wgsl: 'not WGSL', access: 'r' };
+    const good = { label: 'good', wgsl: 'text', access: 'rw' };
+    Object.assign(device, {
+      createPipelineLayout: () => ({}),
+      createShaderModule: (/** @type {any} */ { code }) => ({ code, getCompilationInfo: async () => ({ messages: [] }) }),
+      createComputePipeline: vi.fn(() => ({})),
+      createComputePipelineAsync: vi.fn(async ({ compute }) => {
+        if (compute.module.code === failed.wgsl) throw new Error('it cannot be compiled');
+        return {};
+      }),
+    });
+    const gpu = await createBridge({ fetchAsset: async () => new ArrayBuffer(0) }).requestDevice();
+    await gpu.compileEarly([failed, good]);
+    expect(device.createComputePipelineAsync).toHaveBeenCalledTimes(2);
+    expect(await gpu.compileTime(gpu.createPipeline('good', 'text', 'rw'))).toBeGreaterThan(0);
+    expect([gpu.takenEarly, device.createComputePipeline.mock.calls.length]).toEqual([1, 0]);
+    gpu.createPipeline('failed', failed.wgsl, 'r');
+    gpu.createPipeline('good', 'another text', 'rw');
+    gpu.createPipeline('good', 'text', 'rr');
+    expect([gpu.takenEarly, device.createComputePipeline.mock.calls.length]).toEqual([1, 3]);
+    expect(gpu.asked).toHaveLength(4);
+    expect(JSON.parse(await gpu.synchronize())).toEqual([]);
+  });
+});

@@ -1,6 +1,7 @@
 /** How long the main page takes to its first map, in a frame of this page: with an empty cache, and again with a full one. */
 
 import { ASSET_CACHE } from '../assets.js';
+import { NOTES_CACHE } from '../notes.js';
 
 /** @typedef {import('./types').Start} Start */
 
@@ -16,7 +17,7 @@ const PREFIX = 'py-attn:';
  * @returns {Promise<Start>}
  */
 export async function measureStart(place, visit) {
-  if (visit === 'first') await caches.delete(ASSET_CACHE);
+  if (visit === 'first') for (const name of [ASSET_CACHE, NOTES_CACHE]) await caches.delete(name);
   const card = /** @type {HTMLElement} */ (place.closest('section'));
   card.hidden = false;
   const frame = document.createElement('iframe');

@@ -68,7 +68,8 @@ export function describeAdapter(adapter, device) {
     architecture: info.architecture,
     description: info.description,
     software: info.isFallbackAdapter,
-    features: [...device.features, ...(navigator.gpu.wgslLanguageFeatures ?? [])],
+    // A browser lists them in another order each time.
+    features: [...device.features, ...(navigator.gpu.wgslLanguageFeatures ?? [])].sort(),
     limits: limitsOf(adapter),
     subgroup_min_size: subgroups ? info.subgroupMinSize : 0,
     subgroup_max_size: subgroups ? info.subgroupMaxSize : 0,

@@ -9,6 +9,8 @@
  * @property {Promise<number>} made resolves with the microseconds until the browser had made it
  */
 
+/** @typedef {{ label: string, wgsl: string, access: string }} Source what a pipeline is made of */
+
 /**
  * @param {GPUDevice} device
  * @param {import('./errors.js').Errors} errors
@@ -31,6 +33,21 @@ export function createPipeline(device, errors, bindings, label, wgsl, access) {
   });
   errors.wait(made);
   return { pipeline, layout: layout.group, access, label, made };
+}
+
+/**
+ * The same, compiled beside the browser's other work and before anybody has asked for it. Rejects where it cannot be made.
+ * @param {GPUDevice} device
+ * @param {import('./bindings.js').Bindings} bindings
+ * @param {Source} source
+ * @returns {Promise<Pipeline>}
+ */
+export async function compilePipeline(device, bindings, { label, wgsl, access }) {
+  const begun = performance.now();
+  const layout = bindings.layout(access);
+  const module = device.createShaderModule({ label, code: wgsl });
+  const pipeline = await device.createComputePipelineAsync({ label, layout: layout.pipeline, compute: { module } });
+  return { pipeline, layout: layout.group, access, label, made: Promise.resolve((performance.now() - begun) * 1000) };
 }
 
 /**

@@ -12,7 +12,7 @@ import { timed, watchImports, watchWebAssembly } from './profile.js';
 
 const INTERPRETER = 'pyodide.asm.wasm';
 /** The standard library and the packages; of modules only those that a start imports, compiled. */
-const START = 'python-start';
+export const START = 'python-start';
 /** All other modules. */
 const REST = 'python-rest';
 /** Where the archives have the standard library, instead of the zip that Pyodide writes into its file system. */
