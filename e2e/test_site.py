@@ -94,7 +94,7 @@ def test_a_visit_compiles_the_first_map_s_pipelines_while_python_starts(page, si
     assert taken_early(page, site_url) == first
 
     # What was kept is what is compiled: one of them, and one that nobody asks for.
-    of_another = {**kept["sources"][0], "wgsl": "// another text"}
+    of_another = {**kept["sources"][0], "wgsl": "this is not WGSL"}
     page.evaluate(KEPT, {"sources": [kept["sources"][0], of_another]})
     assert taken_early(page, site_url) == 1
     # Of another build or another adapter nothing is compiled but what this build lists.

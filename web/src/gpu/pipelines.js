@@ -45,7 +45,9 @@ export function createPipeline(device, errors, bindings, label, wgsl, access) {
 export async function compilePipeline(device, bindings, { label, wgsl, access }) {
   const begun = performance.now();
   const layout = bindings.layout(access);
+  device.pushErrorScope('validation'); // an error is nobody's until Python asks for this text
   const module = device.createShaderModule({ label, code: wgsl });
+  device.popErrorScope().catch(() => {});
   const pipeline = await device.createComputePipelineAsync({ label, layout: layout.pipeline, compute: { module } });
   return { pipeline, layout: layout.group, access, label, made: Promise.resolve((performance.now() - begun) * 1000) };
 }
