@@ -379,33 +379,41 @@ def stored_launches(bridge, heads=1, group=1, rows=4096, dim=64, **options):
     ]
 
 
+def gpu(**limits):
+    """The bridge of a GPU with room enough, but for ``limits``."""
+    room = {
+        "maxBufferSize": 1 << 31,
+        "maxStorageBufferBindingSize": 1 << 31,
+        "maxStorageBuffersPerShaderStage": 10,
+    }
+    return RecordingBridge(software=False, **(room | limits))
+
+
 def test_stored_gradients_go_through_some_heads_at_a_time():
     # A head of 4,096 × 4,096 takes 64 MiB, so four of the six fit; there are as many launches of three.
-    found = stored_launches(RecordingBridge(), heads=3)
+    found = stored_launches(gpu(), heads=3)
     assert [each[:3] for each in found] == [
         ("key stored", 0, 3),
         ("query stored", 0, 3),
         ("key stored", 3, 3),
         ("query stored", 3, 3),
     ]
-    grouped = stored_launches(RecordingBridge(), heads=2, group=2, rows=2048)
+    grouped = stored_launches(gpu(), heads=2, group=2, rows=2048)
     assert [each[1:3] for each in grouped] == [(0, 4), (0, 8)]
 
 
 def test_gradients_are_not_stored_where_there_is_no_room():
-    assert not stored_launches(RecordingBridge(), rows=16384)
-    assert not stored_launches(RecordingBridge(), rows=256, dim=32)
-    assert stored_launches(RecordingBridge(), rows=256, dim=32, variant="stored")
-    # Three launches of one head would leave cores idle.
-    assert not stored_launches(RecordingBridge(limits={"maxStorageBufferBindingSize": 128 << 20}), heads=3)
-    assert not stored_launches(
-        RecordingBridge(limits={"maxStorageBuffersPerShaderStage": 8}), rows=256, kv_lengths=[3, 256]
-    )
+    assert not stored_launches(gpu(), rows=16384)
+    assert not stored_launches(gpu(), rows=256, dim=32)
+    assert stored_launches(gpu(), rows=256, dim=32, variant="stored")
+    # Launches of one head would leave cores idle.
+    assert not stored_launches(gpu(maxStorageBufferBindingSize=64 << 20), heads=3)
+    assert not stored_launches(gpu(maxStorageBuffersPerShaderStage=8), rows=256, kv_lengths=[3, 256])
     with pytest.raises(
         ValueError, match=r"^variant: .* has no room for the scores' gradients that 'stored' keeps"
     ):
-        stored_launches(RecordingBridge(), rows=16384, variant="stored")
-    device = device_on(RecordingBridge())
+        stored_launches(gpu(), rows=16384, variant="stored")
+    device = device_on(gpu())
     x, lse = device.empty((100, 2, 64)), device.empty((2, 100))
     with pytest.raises(ValueError, match=r"^variant: 'stored' takes no packed sequences; take 'tiled'"):
         pa.varlen_attention_backward(x, x, x, x, x, lse, [0, 100], [0, 100], variant="stored")
