@@ -4,14 +4,6 @@
 //##
 //## Needs: `factor`, what a score's gradient is multiplied by. params.shape and params.strides are those of the result
 //## along [B, Hq, Sq, Sk], params.sums the lengths of the axes that are summed up, else 1.
-//# from "lib/storage.wgsl" import reader, half_types
-{{ half_types(dtypes) }}
-{{ reader("query", query_dtype, query_packed, D) }}
-{{ reader("key", key_dtype, key_packed, D) }}
-{{ reader("value", value_dtype, value_packed, DV) }}
-{{ reader("grad", grad_dtype, grad_packed, DV) }}
-//# include "lib/score.wgsl"
-//# include "lib/sequences.wgsl"
 //# include "lib/score_gradient.wgsl"
 // A sum of sums loses fewer digits than one long sum.
 const TERMS_OF_A_SUM = 64u;

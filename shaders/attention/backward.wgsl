@@ -10,7 +10,7 @@
 //## row_values has row_max, 1 / row_sum and delta of each query, which backward_delta.wgsl wrote.
 //## What a hidden number that is not finite makes of a sum is put right at the end, see lib/seen_gradient.wgsl.
 //## lib/tiles.wgsl has the products.
-//# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
@@ -20,17 +20,10 @@
 //# set writes_key, writes_value = "d_key" in writes | map("first"), "d_value" in writes | map("first")
 //# set of_scores = by_query or writes_key
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
-{{ half_types(dtypes) }}
-{{ reader("query", query_dtype, query_packed, D) }}
-{{ reader("key", key_dtype, key_packed, D) }}
-{{ reader("value", value_dtype, value_packed, DV) }}
-{{ reader("grad", grad_dtype, grad_packed, DV) }}
+//# include "lib/score_gradient.wgsl"
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
-//# include "lib/score.wgsl"
-//# include "lib/sequences.wgsl"
-//# include "lib/score_gradient.wgsl"
 
 {{ vec4_reader("query", D4) }}
 {{ vec4_reader("key", D4) }}

@@ -4,22 +4,15 @@
 //## score_gradients has a row of params.score_pitch vec4s for each key of each head of the launch, with the query
 //## innermost. It is not written where no key of a tile sees the query, so what lies outside the window is not taken.
 //## lib/tiles.wgsl has the layout of rows and columns, and the product.
-//# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
-{{ half_types(dtypes) }}
-{{ reader("query", query_dtype, query_packed, D) }}
-{{ reader("key", key_dtype, key_packed, D) }}
-{{ reader("value", value_dtype, value_packed, DV) }}
-{{ reader("grad", grad_dtype, grad_packed, DV) }}
+//# include "lib/score_gradient.wgsl"
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
-//# include "lib/score.wgsl"
-//# include "lib/sequences.wgsl"
-//# include "lib/score_gradient.wgsl"
 
 {{ vec4_reader("key", D4) }}
 {{ seen_gradient("d_query", "key", True, " * params.grad_scale") }}

@@ -7,7 +7,7 @@
 //##               d_key = scale · Σ ds query, d_value = Σ p d_out
 //## or one of the two, where the adapter has no room for the buffers of both,
 //## with p, ds and row_values as in attention/backward.wgsl.
-//# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
@@ -15,17 +15,10 @@
 //# set writes_key, writes_value = "d_key" in writes | map("first"), "d_value" in writes | map("first")
 //# set of_scores = by_query or writes_key
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
-{{ half_types(dtypes) }}
-{{ reader("query", query_dtype, query_packed, D) }}
-{{ reader("key", key_dtype, key_packed, D) }}
-{{ reader("value", value_dtype, value_packed, DV) }}
-{{ reader("grad", grad_dtype, grad_packed, DV) }}
+//# include "lib/score_gradient.wgsl"
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
-//# include "lib/score.wgsl"
-//# include "lib/sequences.wgsl"
-//# include "lib/score_gradient.wgsl"
 //# set scaled = " * params.grad_scale"
 //# if by_query
 {{ seen_gradient("d_query", "key", True, scaled) }}

@@ -5,14 +5,6 @@
 //##
 //## Needs: `lookups`, the numbers of the look-ups: score_mod_slope_N is the score's derivative with respect to the N-th,
 //## score_mod_place_N the element that it reads.
-//# from "lib/storage.wgsl" import reader, half_types
-{{ half_types(dtypes) }}
-{{ reader("query", query_dtype, query_packed, D) }}
-{{ reader("key", key_dtype, key_packed, D) }}
-{{ reader("value", value_dtype, value_packed, DV) }}
-{{ reader("grad", grad_dtype, grad_packed, DV) }}
-//# include "lib/score.wgsl"
-//# include "lib/sequences.wgsl"
 //# include "lib/score_gradient.wgsl"
 const NOWHERE = 0xffffffffu;
 var<workgroup> places: array<u32, WORKGROUP>;

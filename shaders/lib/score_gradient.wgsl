@@ -1,6 +1,14 @@
 //## The gradient with respect to one score, recomputed from query, key, value, the output's gradient and row_values
-//## (see attention/backward.wgsl). The kernel needs readers of the four operands, lib/score.wgsl and lib/sequences.wgsl.
+//## (see attention/backward.wgsl), and what it takes: readers of the four operands, lib/score.wgsl and lib/sequences.wgsl.
+//# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/exp.wgsl" import exp_of with context
+{{ half_types(dtypes) }}
+{{ reader("query", query_dtype, query_packed, D) }}
+{{ reader("key", key_dtype, key_packed, D) }}
+{{ reader("value", value_dtype, value_packed, DV) }}
+{{ reader("grad", grad_dtype, grad_packed, DV) }}
+//# include "lib/score.wgsl"
+//# include "lib/sequences.wgsl"
 struct ScoreGradient {
   // Whether the query sees the key; all else is 0 where it does not.
   seen: bool,
