@@ -103,22 +103,36 @@ def _candidates(run: Run) -> Iterator[tuple[str, Timed]]:
 
 
 def _of_backward(run: Run) -> Iterator[tuple[str, Timed]]:
-    """Each side's tiles beside the static choice of the other side: they are launches of their own."""
+    """Each side's tiles beside the static choice of the other side, in both forms that have tiles."""
     info, options = run.device.info, _resolved(run, 0).options
-    static = backward_config.configure(options, info, "tiled")
-    for side in ("query", "key"):
-        for tile in backward_config.fitting_tiles(options, info, side):
-            config = replace(static, **{side: tile})
+    for form, ending in (("tiled", ""), ("stored", " stored")):
+        try:
+            static = backward_config.configure(options, info, form)
+        except ValueError:
+            # There is no room for what that stores.
+            continue
+        for side in ("query", "key"):
+            of_product = side == "query" and static.heads
+            tiles = (
+                backward_config.product_tiles(options, info)
+                if of_product
+                else backward_config.fitting_tiles(options, info, side)
+            )
+            for tile in tiles:
+                config = replace(static, **{side: tile})
+                yield f"{side}{ending} {name_of(tile)}", _with_backward(run, config)
 
-            def call(n: int, config: backward_config.BackwardConfig = config) -> object:
-                given = run.inputs[n % run.sets]
-                results = [given[name] for name in ("grad", "out", "lse")]
-                if run.workload.lengths:
-                    results = [x[None] for x in results]
-                planned = backward.plan_call(_resolved(run, n), *results, variant=config)
-                return run.device.run(planned.plan, planned.tensors)
 
-            yield f"{side} {name_of(tile)}", call
+def _with_backward(run: Run, config: backward_config.BackwardConfig) -> Timed:
+    def call(n: int) -> object:
+        given = run.inputs[n % run.sets]
+        results = [given[name] for name in ("grad", "out", "lse")]
+        if run.workload.lengths:
+            results = [x[None] for x in results]
+        planned = backward.plan_call(_resolved(run, n), *results, variant=config)
+        return run.device.run(planned.plan, planned.tensors)
+
+    return call
 
 
 def _resolved(run: Run, n: int) -> Call:

@@ -206,13 +206,14 @@ def test_what_is_printed_while_it_runs():
 @pytest.mark.parametrize("name", ["long-causal", "varlen", "backward", "backward-varlen"])
 def test_every_tile_of_the_table_is_compared_with_the_chosen_one(bridge, name):
     device = asyncio.run(request_device(RecordingBridge(software=False, subgroup_size=16)))
-    (workload,) = workloads("small", [name])
+    (workload,) = workloads("full" if name == "backward" else "small", [name])
     run = Run(device, workload, Options())
     with mock.patch("bench.tiles.gpu_time", new=same_time):
         found = asyncio.run(compare_tiles(run))
     sides = ("query", "key") if workload.kind == "backward" else ("subgroup", "tiled")
     assert {name.split()[0] for name in found["us"]} == set(sides)
     assert len(found["us"]) > 10
+    assert any("stored" in tile for tile in found["us"]) == (name == "backward")
     # What the call takes is one of the candidates, by the same name.
     assert set(found["chosen"].split("; ")) <= found["us"].keys()
     assert (found["ratio"], found["best"]) == (1, found["chosen"])
