@@ -117,9 +117,11 @@ def test_a_reload_loses_nothing(writer):  # noqa: F811
 
 def test_back_and_forward_lead_to_what_was_written(writer):  # noqa: F811
     page = writer
+    # Steps within a second are one, and what follows is to be a step of its own, here and below.
+    page.wait_for_timeout(1500)
     generate(page, 10)
     first = tokens(page).all_inner_texts()
-    page.wait_for_timeout(1500)  # what follows is a step of its own
+    page.wait_for_timeout(1500)
     panel(page).get_by_role("textbox", name="Prompt").fill("the ship")
     generate(page, 8)
     second = tokens(page).all_inner_texts()
