@@ -22,7 +22,7 @@ export function showCeilings(element, { ceilings, processor }) {
     figure('Copy', ceilings ? `${formatFigure(ceilings.copy_gbs)} GB/s` : dash, 'read and written'),
     figure('Multiply-add', ceilings ? formatFlops(ceilings.fma_tflops) : dash, 'f32, counted as two'),
     ceilings?.matrix_tflops && figure('Matrices', formatFlops(ceilings.matrix_tflops), 'f16, sums in f32'),
-    figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}; the browser's least wait ${formatTime(ceilings.least_wait_us)}` : ' '),
+    figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}; the browser’s least wait ${formatTime(ceilings.least_wait_us)}` : ' '),
     figure('Clocks', !ceilings ? dash : ceilings.clock_ratio === null ? 'wall only' : `${formatFigure(ceilings.clock_ratio)} ×`, 'wall over timestamps'),
     figure('CPU time', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
   );
