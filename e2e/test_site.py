@@ -106,3 +106,33 @@ def test_a_visit_compiles_the_first_map_s_pipelines_while_python_starts(page, si
 def test_a_visit_needs_no_list_of_pipelines(page, site_url):
     page.route("**/python/pipelines.json*", lambda route: route.fulfill(body="[]"))
     assert taken_early(page, site_url) == 0
+
+
+TEMPLATES = """
+from py_attn.gpu import shader
+
+environment = shader.environment()
+compile_source, compiled = environment.compile, []
+
+def count(source, name=None, *more, **options):
+    compiled.append(name)
+    return compile_source(source, name, *more, **options)
+
+environment.compile = count
+environment.cache.clear()
+try:
+    names = environment.list_templates(["wgsl"])
+    for name in names:
+        environment.get_template(name)
+finally:
+    del environment.compile
+len(names), compiled
+"""
+
+
+def test_the_templates_of_all_kernels_come_compiled(page, site_url):
+    page.goto(site_url)
+    page.wait_for_function("performance.getEntriesByName('py-attn:first-map').length")
+    names, compiled = page.evaluate("(source) => pyAttn.run(source)", TEMPLATES)
+    assert names > 50
+    assert compiled == []

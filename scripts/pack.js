@@ -14,7 +14,9 @@ const read = (/** @type {string | URL} */ path) => new Uint8Array(readFileSync(p
 const stdlib = new URL("python_stdlib.zip", import.meta.resolve("pyodide"));
 
 const python = await loadPyodide({ stdLibURL: fileURLToPath(stdlib) });
-for (const wheel of wheels) python.unpackArchive(read(wheel), "wheel");
+// Where the page will have them, since the compiled templates are packed by their paths.
+const extractDir = python.runPython("import sysconfig; sysconfig.get_path('purelib')");
+for (const wheel of wheels) python.unpackArchive(read(wheel), "wheel", { extractDir });
 for (const path of ["./packing.py", "../tests/recording_bridge.py"]) {
   python.FS.writeFile(`/${path.split("/").at(-1)}`, read(new URL(path, import.meta.url)));
 }
