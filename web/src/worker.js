@@ -80,7 +80,11 @@ const worker = {
     onProgress({ stage: 'packages', loaded: 0, total: 0, name: '' });
     python.setStdout({ batched: (/** @type {string} */ text) => output.print('out', text) });
     python.setStderr({ batched: (/** @type {string} */ text) => keepImport(text) || output.print('err', text) });
-    for (const name of PACKAGES) timed(`import ${name}`, () => python.pyimport(name).destroy());
+    for (const name of PACKAGES) {
+      timed(`import ${name}`, () => python.pyimport(name).destroy());
+      // The GPU may have answered meanwhile: then the first map's pipelines are compiled while the next package is imported.
+      await new Promise((resolve) => setTimeout(resolve));
+    }
     viewer = python.pyimport('py_attn.viewer').Viewer();
     earlyMethods = toPlain(viewer.early_methods);
     // What was imported stays: collections need not look at all of it each time.

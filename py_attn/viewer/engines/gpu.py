@@ -10,6 +10,7 @@ import numpy as np
 import py_attn as pa
 from py_attn.colormaps import Pixels
 from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention.config import Variant
 from py_attn.viewer.engines.engine import Engine, Style, Window, in_chunks, objective_gradient
 from py_attn.viewer.sources.source import Array, Layer, Masking
 
@@ -17,6 +18,8 @@ from py_attn.viewer.sources.source import Array, Layer, Masking
 MEAN_CHUNK = 1 << 24
 #: About half a minute of a software adapter on two cores.
 SOFTWARE_FLOP = 4e10
+#: Up to so many keys the naive kernel compiles and runs sooner than a tiled one compiles.
+FEW_KEYS = 128
 
 
 @dataclass
@@ -76,9 +79,21 @@ class GPUEngine(Engine):
             if isinstance(layer.lse, Tensor) and not masking.mods:
                 lse = layer.lse
             else:
-                _, lse = pa.attention(query, key, value, return_lse=True, sinks=masking.sinks, **keywords)
+                _, lse = pa.attention(
+                    query,
+                    key,
+                    value,
+                    return_lse=True,
+                    sinks=masking.sinks,
+                    variant=self._variant(key.shape[2]),
+                    **keywords,
+                )
             kept = layer.kept[slot] = Uploaded(query, key, value, lse, keywords, masking, masking.sinks)
         return kept
+
+    def _variant(self, keys: int) -> Variant:
+        """For few keys the kernel that compiles soonest, as a visitor waits for that and not for its run."""
+        return "naive" if keys <= FEW_KEYS and not self.device.info.software else "auto"
 
     def _tensor(self, x: Any) -> Tensor:
         return x if isinstance(x, Tensor) else self.device.tensor(x)
