@@ -7,6 +7,7 @@
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values with context
+//# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
 //# include "lib/score_gradient.wgsl"
@@ -67,22 +68,11 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_id) local: vec3<u32>,
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  if (work >= params.tiles * params.launched_heads) {
-    return;
-  }
-  // Under a causal mask the tiles with most work begin first, those of all heads.
-  let first_row = (params.tiles - 1u - work / params.launched_heads) * BQ;
-  let head_of_batch = params.first_head + work % params.launched_heads;
-  let head = head_of_batch % params.heads;
-  let b = head_of_batch / params.heads;
-  let at = sequence(b);
-  let row_count = params.queries;
+{{ find_gradient_tile(True, True) }}
+  let first_row = tile_of_rows * BQ;
   let tx = local.x;
   let ty = local.y;
   let thread_index = ty * TX + tx;
-  let length = at.keys;
-  let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;
   let begin = u32(max(0, i32(first_row) + shift - params.window_left));
   let end = u32(max(0, min(length, i32(last_row) + shift + params.window_right + 1)));
