@@ -22,6 +22,9 @@
 //# set of_scores = by_query or writes_key
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 //# include "lib/score_gradient.wgsl"
+//# if stores_scores
+//# include "lib/stored_scores.wgsl"
+//# endif
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
@@ -93,6 +96,9 @@ fn main(
   ends[{{ r }}] = row_values[values_of_rows + min(first_row + {{ row_number.format(r) }}, last_row)].xyz;
 //#   endcall
 //# endif
+//# if stores_scores
+  let stored_head = (launched_head * params.group + member) * params.stored_length;
+//# endif
 
 //# if by_query
   for (var tile = begin; tile < end; tile += BK) {
@@ -149,15 +155,13 @@ fn main(
 //#   endcall
 //# endcall
 //# if stores_scores
-  // A row for each key of each head of the launch, the query innermost.
-  let stored_head = (work % params.launched_heads * params.group + member) * params.keys;
 //#   call(r) each("r", ROWS, unrolled)
     let key_row = first_row + {{ row_number.format(r) }};
     if (key_row < row_count) {
 //#     call(g) each("g", BK // (4 * TX), unrolled)
       let four = tile / 4u + {{ g }} * TX + tx;
-      if (four < params.score_pitch) {
-        score_gradients[(stored_head + key_row) * params.score_pitch + four] = dp[{{ r }} * SCORES + {{ g }}];
+      if (four < query_fours(at)) {
+        score_gradients[stored_head + stored_row(at, key_row) + four] = dp[{{ r }} * SCORES + {{ g }}];
       }
 //#     endcall
     }

@@ -1,9 +1,8 @@
 //## The query's gradient from the gradients ds of the scores that attention/backward.wgsl stored:
 //## d_query = scale · Σ ds key. A workgroup owns BQ queries and goes through the keys VALUE_KEYS at a time.
 //##
-//## score_gradients has a row of params.score_pitch vec4s for each key of each head of the launch, with the query
-//## innermost. It is not written where no key of a tile sees the query, so what lies outside the window is not taken.
-//## lib/tiles.wgsl has the layout of rows and columns, and the product.
+//## What is stored is not written where no key of a tile sees the query, so what lies outside the window is not taken.
+//## lib/stored_scores.wgsl has the layout of what is stored, lib/tiles.wgsl that of rows and columns, and the product.
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values with context
@@ -11,6 +10,7 @@
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
 //# include "lib/score_gradient.wgsl"
+//# include "lib/stored_scores.wgsl"
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
@@ -33,7 +33,7 @@ var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * ROW_PITCH>;
       let e = thread_index + {{ n }} * WORKGROUP;
       let j = {{ first }} + e / (BQ / 4u);
       let four = first_row / 4u + e % (BQ / 4u);
-      let found = score_gradients[(stored_head + min(j, end - 1u)) * params.score_pitch + min(four, params.score_pitch - 1u)];
+      let found = score_gradients[stored_head + stored_row(at, min(j, end - 1u)) + min(four, query_fours(at) - 1u)];
 //#   if hides
       let position = 4 * i32(four) + shift;
       let seen = vec4<bool>(
@@ -76,8 +76,8 @@ fn main(
   let last_row = min(first_row + BQ, row_count) - 1u;
   let begin = u32(max(0, i32(first_row) + shift - params.window_left));
   let end = u32(max(0, min(length, i32(last_row) + shift + params.window_right + 1)));
-  let stored_head = work % params.launched_heads * params.keys;
-  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, head / params.group, 0u));
+  let stored_head = launched_head * params.stored_length;
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, head / params.group, at.key_begin));
 
   var acc: array<vec4<f32>, ROWS * {{ across }}u>;
   var factors: array<vec4<f32>, ROWS / 4u>;
