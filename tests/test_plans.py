@@ -396,6 +396,9 @@ def test_stored_gradients_go_through_some_heads_at_a_time():
         ("key stored", 3, 3),
         ("query stored", 3, 3),
     ]
+    # Below the diagonal lies a little more than half of them, and eight heads fit.
+    causal = stored_launches(gpu(), heads=8, causal=True)
+    assert [each[1:3] for each in causal[::2]] == [(0, 8), (8, 8)]
     grouped = stored_launches(gpu(), heads=2, group=2, rows=2048)
     assert [each[1:3] for each in grouped] == [(0, 4), (0, 8)]
 

@@ -160,7 +160,7 @@ fn main(
     if (key_row < row_count) {
 //#     call(g) each("g", BK // (4 * TX), unrolled)
       let four = tile / 4u + {{ g }} * TX + tx;
-      if (four < query_fours(at)) {
+      if ({{ "four >= first_four(at, key_row) && " if hides }}four < query_fours(at)) {
         score_gradients[stored_head + stored_row(at, key_row) + four] = dp[{{ r }} * SCORES + {{ g }}];
       }
 //#     endcall

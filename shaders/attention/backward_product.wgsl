@@ -33,7 +33,8 @@ var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * ROW_PITCH>;
       let e = thread_index + {{ n }} * WORKGROUP;
       let j = {{ first }} + e / (BQ / 4u);
       let four = first_row / 4u + e % (BQ / 4u);
-      let found = score_gradients[stored_head + stored_row(at, min(j, end - 1u)) + min(four, query_fours(at) - 1u)];
+      let key_row = min(j, end - 1u);
+      let found = score_gradients[stored_head + stored_row(at, key_row) + clamp(four, first_four(at, key_row), query_fours(at) - 1u)];
 //#   if hides
       let position = 4 * i32(four) + shift;
       let seen = vec4<bool>(

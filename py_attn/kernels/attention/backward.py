@@ -145,7 +145,7 @@ def attention_backward(
     variant : str
         "tiled" (workgroup memory; the scores are computed once for the query's gradient and once more for
         those of key and value), "stored" (the scores' gradients are kept between the two, in at most
-        256 MiB: some heads, or packed sequences, go through at a time), "rows" (several rows to an
+        257 MiB: some heads, or packed sequences, go through at a time), "rows" (several rows to an
         invocation, for adapters that compute on a CPU), or "auto", which chooses between them.
 
     Returns

@@ -20,7 +20,8 @@ VARIANTS = ("auto", "rows", "tiled", "stored")
 # four operands, the values of rows, two gradients and what is stored; the table of packed tiles is one more.
 _STORING_BUFFERS = 8
 #: Of the memory that the scores' gradients take; so much of it does not show beside a model's other tensors.
-MOST_BYTES = 256 << 20
+#: The last MiB is for the diagonals of the triangles under causal masks, which are a little more than a half.
+MOST_BYTES = (256 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn.kernels.attention.options import Options
+from py_attn.kernels.scores import bounded
 
 Array = npt.NDArray[np.int64]
 
@@ -66,8 +67,20 @@ def stored_vec4s(options: Options) -> Array | None:
     if lengths is None:
         return None
     queries, keys = np.array(lengths, np.int64).T
-    sizes: Array = keys * -(-queries // 4)
-    return sizes
+    fours = -(-queries // 4)
+    if p.masking.window_right is None:
+        return np.asarray(keys * fours)
+    # Shorter kv_lengths only move the triangle's edge towards smaller keys, where it leaves more out.
+    edge = (0 if p.masking.top_left else keys - queries) + bounded(p.masking.window_right)
+    rows = np.clip(4 * fours + edge, 0, keys)
+    left_out = _sum_of_fours(np.maximum(0, rows - edge)) - _sum_of_fours(np.maximum(0, -edge))
+    return np.asarray(rows * fours - left_out)
+
+
+def _sum_of_fours(count: Array) -> Array:
+    """The sum of n // 4 over all n below ``count``."""
+    fours = count // 4
+    return fours * (2 * fours + count % 4 - 2)
 
 
 def places(options: Options, at_a_time: Turns) -> Array:
