@@ -112,7 +112,7 @@ def _of_backward(run: Run) -> Iterator[tuple[str, Timed]]:
             # There is no room for what that stores.
             continue
         for side in ("query", "key"):
-            of_product = side == "query" and static.heads
+            of_product = side == "query" and static.stored
             tiles = (
                 backward_config.product_tiles(options, info)
                 if of_product

@@ -14,6 +14,7 @@ from e2e.lab import PythonError
 from e2e.page.gradients import (
     check_gaps,
     check_gradients,
+    check_in_turns,
     check_many_queries,
     check_packed,
     check_with_eight_buffers,
@@ -190,6 +191,18 @@ def test_packed_sequences(check, case):
     check(check_packed, case)
 
 
+@settings(max_examples=10)
+@given(case=packed_cases(), size=st.integers(70 * 72 * 4 * 3, 200_000))
+def test_packed_sequences_in_turns(check, case, size):
+    # A head of the largest sequence fits, and of others perhaps several heads, or several sequences.
+    check(check_in_turns, case | {"bytes": size, "on_gpu": False})
+
+
+def test_gradients_in_turns(check):
+    case = dense(bytes=37 * 24 * 4 * 2, seed=2, heads=8, kv_heads=4)
+    check(check_in_turns, case, case | {"bytes": 3 * case["bytes"], "keywords": {"causal": True}})
+
+
 @pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_gaps_between_packed_sequences_hold_does_not_matter(lab, variant, sinks):
@@ -232,7 +245,8 @@ def test_gradients_where_few_buffers_are_bound(check):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
     case = learned(dtype=dtype)
-    check(check_packed, case, case | {"seed": 2, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}})
+    other = {"seed": 2, "on_gpu": False, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}}
+    check(check_packed, case, case | other)
 
 
 @pytest.mark.parametrize(

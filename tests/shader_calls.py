@@ -78,6 +78,21 @@ def packed_sequences(device):
             pa.varlen_attention_backward(out, query, key, value, out, lse, *cu, **options)
 
 
+def stored_gradients(device):
+    """Backward passes that store the gradients of scores, of batches and of packed sequences."""
+    if device.info.limits["maxStorageBuffersPerShaderStage"] < 10:
+        return
+    options = [{}, {"causal": True, "softcap": 3.0}, {"window": 5}, functions(device)["both"]]
+    cu = [0, 10, 30], [0, 0, 40]
+    for kind, chosen in itertools.product(FLOATS, options):
+        query, key, value = inputs_of(device, kind)
+        grad, lse = device.empty((2, 4, 9, 12), kind), device.empty((2, 4, 9))
+        pa.attention_backward(grad, query, key, value, grad, lse, **chosen, variant="stored")
+        query, key, value = (device.empty((n, h, 20), kind) for n, h in ((30, 4), (40, 2), (40, 2)))
+        lse = device.empty((4, 30))
+        pa.varlen_attention_backward(query, query, key, value, query, lse, *cu, **chosen, variant="stored")
+
+
 def gradients(device):
     """Of dense calls."""
     calls = [{}, {"softcap": 2.0}, {"kv_lengths": [3, 11]}, {"sinks": device.empty((4,))}]
@@ -271,6 +286,7 @@ ALL = (
     mods_and_sinks,
     packed_sequences,
     gradients,
+    stored_gradients,
     findings,
     decoding,
     elements,

@@ -338,9 +338,7 @@ def test_variants(adapter, variant, chosen):
     ],
 )
 def test_variants_of_gradients(software, variant, chosen, packed):
-    if packed and chosen == "stored":
-        variant = chosen = "tiled"
-    device = device_on(RecordingBridge(software=software))
+    device = device_on(RecordingBridge(software=software, maxStorageBuffersPerShaderStage=9))
     size, lse = ((100, 2, 64), (2, 100)) if packed else ((1, 2, 100, 64), (1, 2, 100))
     x, row_lse = device.empty(size), device.empty(lse)
     arguments = [x, x, x, x, x, row_lse, *([[0, 40, 100]] * 2 if packed else [])]
@@ -398,6 +396,9 @@ def test_stored_gradients_go_through_some_heads_at_a_time():
         ("key stored", 3, 3),
         ("query stored", 3, 3),
     ]
+    # Below the diagonal lies a little more than half of them, and eight heads fit.
+    causal = stored_launches(gpu(), heads=8, causal=True)
+    assert [each[1:3] for each in causal[::2]] == [(0, 8), (8, 8)]
     grouped = stored_launches(gpu(), heads=2, group=2, rows=2048)
     assert [each[1:3] for each in grouped] == [(0, 4), (0, 8)]
 
@@ -415,8 +416,44 @@ def test_gradients_are_not_stored_where_there_is_no_room():
         stored_launches(gpu(), rows=16384, variant="stored")
     device = device_on(gpu())
     x, lse = device.empty((100, 2, 64)), device.empty((2, 100))
-    with pytest.raises(ValueError, match=r"^variant: 'stored' takes no packed sequences; take 'tiled'"):
-        pa.varlen_attention_backward(x, x, x, x, x, lse, [0, 100], [0, 100], variant="stored")
+    lengths = device.tensor([0, 40, 100])
+    with pytest.raises(ValueError, match=r"^variant: 'stored' needs the lengths of packed sequences"):
+        pa.varlen_attention_backward(x, x, x, x, x, lse, lengths, lengths, variant="stored")
+    assert not stored_of_packed(gpu(), [40, 60], on_gpu=True)
+    assert stored_of_packed(gpu(maxStorageBuffersPerShaderStage=9), [40, 60])
+    assert not stored_of_packed(gpu(maxStorageBuffersPerShaderStage=8), [40, 60])
+    assert not stored_of_packed(gpu(), [16384, 7])
+
+
+def stored_of_packed(bridge, lengths, heads=2, group=1, on_gpu=False):
+    """Variant, first slot and head, heads and workgroups of each launch that stores or reads gradients."""
+    device = device_on(bridge)
+    total = sum(lengths)
+    query, key = device.empty((total, heads * group, 64)), device.empty((total, heads, 64))
+    edges = np.cumsum([0, *lengths], dtype=np.int32)
+    cu = device.tensor(edges) if on_gpu else edges
+    tensors = query, query, key, key, query, device.empty((heads * group, total)), cu, cu
+    launched = plan(device, pa.varlen_attention_backward, *tensors)
+    return [
+        (shader.variant, *(params[name] for name in ("first_slot", "first_head", "launched_heads")), count[0])
+        for shader, params, count, _ in launched
+        if shader.variant.endswith("stored")
+    ]
+
+
+def test_stored_gradients_of_packed_sequences_go_through_some_of_them_at_a_time():
+    ((_, *key), (_, *query)) = stored_of_packed(gpu(), [40, 0, 60], heads=3, group=2)
+    assert (key[:3], query[:3]) == ([0, 0, 3], [0, 0, 6])
+    # A head of 4,096 × 4,096 takes 64 MiB, so all four heads of a sequence go through at a time.
+    found = stored_of_packed(gpu(), [4096] * 6, heads=4)
+    assert [each[2:4] for each in found[::2]] == [(0, 4)] * 6
+    key_tiles = [each[1] for each in found[::2]]
+    assert key_tiles == [n * key_tiles[1] for n in range(6)]
+    # Three heads of a sequence leave room unused; four sequences of one head do not.
+    found = stored_of_packed(gpu(), [4096] * 4, heads=3)
+    assert [each[1:4] for each in found] == [
+        (0, 0, 1), (0, 0, 1), (0, 1, 1), (0, 1, 1), (0, 2, 1), (0, 2, 1)
+    ]  # fmt: skip
 
 
 def test_few_queries_on_a_software_adapter_stay_textbook():

@@ -39,8 +39,8 @@ def masking_params(masking: Masking, *, natural: bool = False) -> dict[str, obje
     cap = masking.softcap
     unit = 1.0 if natural else LOG2_E
     return {
-        "window_left": _bounded(masking.window_left),
-        "window_right": _bounded(masking.window_right),
+        "window_left": bounded(masking.window_left),
+        "window_right": bounded(masking.window_right),
         "top_left": int(masking.top_left),
         "query_scale": masking.scale / cap if cap else masking.scale * unit,
         "score_scale": cap * unit,
@@ -48,5 +48,6 @@ def masking_params(masking: Masking, *, natural: bool = False) -> dict[str, obje
     }
 
 
-def _bounded(side: int | None) -> int:
+def bounded(side: int | None) -> int:
+    """A side of a window as kernels get it."""
     return UNBOUNDED if side is None else max(-UNBOUNDED, min(side, UNBOUNDED))

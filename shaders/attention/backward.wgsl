@@ -14,6 +14,7 @@
 //# from "lib/blocks.wgsl" import each
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, products, load_values, accumulate, row_number, column_number with context
+//# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
 //# set by_query = side == "query"
@@ -21,6 +22,9 @@
 //# set of_scores = by_query or writes_key
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 //# include "lib/score_gradient.wgsl"
+//# if stores_scores
+//# include "lib/stored_scores.wgsl"
+//# endif
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
@@ -49,35 +53,11 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_id) local: vec3<u32>,
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  let heads = {{ "params.heads" if by_query else "params.heads / params.group" }};
-//# if varlen
-  let at = sequence_of(work % params.tiles);
-  let b = at.b;
-  let head = work / params.tiles;
-  if (b >= params.batch || head >= heads) {
-    return;
-  }
-  let first_row = at.tile * BQ;
-  let row_count = {{ "at.queries" if by_query else "u32(at.keys)" }};
-//# else
-  if (work >= params.tiles * params.launched_heads) {
-    return;
-  }
-  // Under a causal mask the tiles with most work begin first, those of all heads.
-  let tile_of_head = work / params.launched_heads;
-  let first_row = {{ "(params.tiles - 1u - tile_of_head)" if by_query else "tile_of_head" }} * BQ;
-  let head_of_batch = params.first_head + work % params.launched_heads;
-  let head = head_of_batch % heads;
-  let b = head_of_batch / heads;
-  let at = sequence(b);
-  let row_count = {{ "params.queries" if by_query else "params.keys" }};
-//# endif
+{{ find_gradient_tile(by_query, True) }}
+  let first_row = tile_of_rows * BQ;
   let tx = local.x;
   let ty = local.y;
   let thread_index = ty * TX + tx;
-  let length = at.keys;
-  let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;
 
   var s: array<vec4<f32>, ROWS * SCORES>;
@@ -115,6 +95,9 @@ fn main(
 //#   call(r) each("r", ROWS, unrolled)
   ends[{{ r }}] = row_values[values_of_rows + min(first_row + {{ row_number.format(r) }}, last_row)].xyz;
 //#   endcall
+//# endif
+//# if stores_scores
+  let stored_head = (launched_head * params.group + member) * params.stored_length;
 //# endif
 
 //# if by_query
@@ -172,15 +155,13 @@ fn main(
 //#   endcall
 //# endcall
 //# if stores_scores
-  // A row for each key of each head of the launch, the query innermost.
-  let stored_head = (work % params.launched_heads * params.group + member) * params.keys;
 //#   call(r) each("r", ROWS, unrolled)
     let key_row = first_row + {{ row_number.format(r) }};
     if (key_row < row_count) {
 //#     call(g) each("g", BK // (4 * TX), unrolled)
       let four = tile / 4u + {{ g }} * TX + tx;
-      if (four < params.score_pitch) {
-        score_gradients[(stored_head + key_row) * params.score_pitch + four] = dp[{{ r }} * SCORES + {{ g }}];
+      if ({{ "four >= first_four(at, key_row) && " if hides }}four < query_fours(at)) {
+        score_gradients[stored_head + stored_row(at, key_row) + four] = dp[{{ r }} * SCORES + {{ g }}];
       }
 //#     endcall
     }

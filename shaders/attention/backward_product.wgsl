@@ -1,15 +1,16 @@
 //## The query's gradient from the gradients ds of the scores that attention/backward.wgsl stored:
 //## d_query = scale · Σ ds key. A workgroup owns BQ queries and goes through the keys VALUE_KEYS at a time.
 //##
-//## score_gradients has a row of params.score_pitch vec4s for each key of each head of the launch, with the query
-//## innermost. It is not written where no key of a tile sees the query, so what lies outside the window is not taken.
-//## lib/tiles.wgsl has the layout of rows and columns, and the product.
+//## What is stored is not written where no key of a tile sees the query, so what lies outside the window is not taken.
+//## lib/stored_scores.wgsl has the layout of what is stored, lib/tiles.wgsl that of rows and columns, and the product.
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values with context
+//# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
 //# include "lib/score_gradient.wgsl"
+//# include "lib/stored_scores.wgsl"
 //# for name, dtype in writes
 {{ writer(name, dtype) }}
 //# endfor
@@ -32,7 +33,8 @@ var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * ROW_PITCH>;
       let e = thread_index + {{ n }} * WORKGROUP;
       let j = {{ first }} + e / (BQ / 4u);
       let four = first_row / 4u + e % (BQ / 4u);
-      let found = score_gradients[(stored_head + min(j, end - 1u)) * params.score_pitch + min(four, params.score_pitch - 1u)];
+      let key_row = min(j, end - 1u);
+      let found = score_gradients[stored_head + stored_row(at, key_row) + clamp(four, first_four(at, key_row), query_fours(at) - 1u)];
 //#   if hides
       let position = 4 * i32(four) + shift;
       let seen = vec4<bool>(
@@ -67,27 +69,16 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_id) local: vec3<u32>,
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  if (work >= params.tiles * params.launched_heads) {
-    return;
-  }
-  // Under a causal mask the tiles with most work begin first, those of all heads.
-  let first_row = (params.tiles - 1u - work / params.launched_heads) * BQ;
-  let head_of_batch = params.first_head + work % params.launched_heads;
-  let head = head_of_batch % params.heads;
-  let b = head_of_batch / params.heads;
-  let at = sequence(b);
-  let row_count = params.queries;
+{{ find_gradient_tile(True, True) }}
+  let first_row = tile_of_rows * BQ;
   let tx = local.x;
   let ty = local.y;
   let thread_index = ty * TX + tx;
-  let length = at.keys;
-  let shift = at.shift;
   let last_row = min(first_row + BQ, row_count) - 1u;
   let begin = u32(max(0, i32(first_row) + shift - params.window_left));
   let end = u32(max(0, min(length, i32(last_row) + shift + params.window_right + 1)));
-  let stored_head = work % params.launched_heads * params.keys;
-  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, head / params.group, 0u));
+  let stored_head = launched_head * params.stored_length;
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(b, head / params.group, at.key_begin));
 
   var acc: array<vec4<f32>, ROWS * {{ across }}u>;
   var factors: array<vec4<f32>, ROWS / 4u>;

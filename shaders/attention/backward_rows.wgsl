@@ -10,6 +10,7 @@
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/exp.wgsl" import exp_of with context
+//# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# set by_query = side == "query"
 //# set writes_key, writes_value = "d_key" in writes | map("first"), "d_value" in writes | map("first")
@@ -95,35 +96,14 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) thread_index: u32,
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  let heads = {{ "params.heads" if by_query else "params.heads / params.group" }};
-//# if varlen
-  let at = sequence_of(work % params.tiles);
-  let b = at.b;
-  let head = work / params.tiles;
-  if (b >= params.batch || head >= heads) {
-    return;
-  }
-  let tile = at.tile;
-//# else
-  if (work >= params.tiles * heads * params.batch) {
-    return;
-  }
-  let tile = work % params.tiles;
-  let head = (work / params.tiles) % heads;
-  let b = work / params.tiles / heads;
-  let at = sequence(b);
-//# endif
-  let length = at.keys;
-  let shift = at.shift;
-  let row_count = {{ "at.queries" if by_query else ("u32(length)" if varlen else "params.keys") }};
-  let first_row = tile * BQ + thread_index * ROWS;
+{{ find_gradient_tile(by_query, False) }}
+  let first_row = tile_of_rows * BQ + thread_index * ROWS;
   if (first_row >= row_count) {
     return;
   }
   let last_row = min(first_row + ROWS, row_count) - 1u;
   // The columns that any row of the neighbours may see.
-  let first_in_step = i32(tile * BQ + thread_index / IN_STEP * IN_STEP * ROWS);
+  let first_in_step = i32(tile_of_rows * BQ + thread_index / IN_STEP * IN_STEP * ROWS);
   let last_in_step = min(first_in_step + i32(IN_STEP * ROWS), i32(row_count)) - 1;
 //# if by_query
   let columns = length;

@@ -1,6 +1,7 @@
 //## The table of a packed call's tiles. A slot tells the workgroups of one tile what they compute, in two vec4s:
-//## (sequence, tile, first query, queries), (first key, keys, 0, 0). Slots that are left over name a sequence past the
-//## last. A tile has `tile_rows` queries or, with `by_key`, keys. One invocation writes one slot.
+//## (sequence, tile, first query, queries), (first key, keys, place, 0). Slots that are left over name a sequence past the
+//## last. The place is where a backward pass stores the gradients of a head's scores (`stores_scores`), see
+//## lib/stored_scores.wgsl. A tile has `tile_rows` queries or, with `by_key`, keys. One invocation writes one slot.
 fn query_edge(s: u32) -> u32 {
   return u32(clamp(cu_queries[params.cu_queries_first + s * params.query_stride], 0, i32(params.queries)));
 }
@@ -28,7 +29,7 @@ fn main(
     let count = (select(queries, keys, params.by_key != 0u) + params.tile_rows - 1u) / params.tile_rows;
     if (left < count) {
       tiles[2u * slot] = vec4<u32>(s, left, q, queries);
-      tiles[2u * slot + 1u] = vec4<u32>(k, keys, 0u, 0u);
+      tiles[2u * slot + 1u] = vec4<u32>(k, keys, {{ "score_places[s]" if stores_scores else "0u" }}, 0u);
       return;
     }
     left -= count;

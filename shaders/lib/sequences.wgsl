@@ -9,6 +9,8 @@ struct Sequence {
   keys: i32,
   // What to add to a query's index to get its position among the keys.
   shift: i32,
+  // Where the gradients of a head's scores are stored among those of the sequences of a launch, in vec4s.
+  scores: u32,
 }
 
 //# if varlen
@@ -17,11 +19,11 @@ fn sequence_of(slot: u32) -> Sequence {
   let rows = tiles[2u * slot];
   let columns = tiles[2u * slot + 1u];
   let keys = i32(columns.y);
-  return Sequence(rows.x, rows.y, rows.z, rows.w, columns.x, keys, select(keys - i32(rows.w), 0, params.top_left != 0u));
+  return Sequence(rows.x, rows.y, rows.z, rows.w, columns.x, keys, select(keys - i32(rows.w), 0, params.top_left != 0u), columns.z);
 }
 //# else
 fn sequence(b: u32) -> Sequence {
   let keys = key_count(b);
-  return Sequence(b, 0u, 0u, params.queries, 0u, keys, query_shift(keys));
+  return Sequence(b, 0u, 0u, params.queries, 0u, keys, query_shift(keys), 0u);
 }
 //# endif

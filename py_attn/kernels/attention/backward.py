@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from py_attn.arguments import Layout, Window, check_bool
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
@@ -14,7 +16,6 @@ from py_attn.kernels.attention.backward_config import (
     BackwardConfig,
     BackwardVariant,
     configure,
-    score_pitch,
 )
 from py_attn.kernels.attention.config import ROWS
 from py_attn.kernels.attention.leading import Leading
@@ -26,8 +27,9 @@ from py_attn.kernels.attention.options import (
     resolve_like_output,
     resolve_lse,
 )
-from py_attn.kernels.attention.packing import TILES, plan_tile_table, tile_slots
+from py_attn.kernels.attention.packing import SCORE_PLACES, TILES, plan_tile_table, slots_of, tile_slots
 from py_attn.kernels.attention.score_gradients import NOTHING_ELSE, Wanted, plan_score_gradient
+from py_attn.kernels.attention.stored import Turn, places, turns
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
@@ -62,9 +64,10 @@ _COMMON = {
     "value_first": "u32",
     "grad_first": "u32",
     "tiles": "u32",
+    "first_slot": "u32",
     "first_head": "u32",
     "launched_heads": "u32",
-    "score_pitch": "u32",
+    "stored_length": "u32",
     "grad_scale": "f32",
 }
 #: One launch for the gradient of the query, one for those of key and value.
@@ -82,7 +85,7 @@ _SINKS = Kernel(
     "attention/sink_gradient.wgsl",
     ParamsLayout(batch="u32", heads="u32", queries="u32", **SINK_PARAMS),
 )
-#: The gradients of all scores of some heads, [heads, Sk, Sq padded to a multiple of 4] float32.
+#: The gradients of all scores of a turn, float32 [heads, numbers of a head]; see lib/stored_scores.wgsl.
 _SCORE_GRADIENTS = "score_gradients"
 _DELTA_WORKGROUP = 64
 _SINK_WORKGROUP = 64
@@ -142,8 +145,8 @@ def attention_backward(
     variant : str
         "tiled" (workgroup memory; the scores are computed once for the query's gradient and once more for
         those of key and value), "stored" (the scores' gradients are kept between the two, in at most
-        256 MiB), "rows" (several rows to an invocation, for adapters that compute on a CPU), or "auto",
-        which chooses between them.
+        257 MiB: some heads, or packed sequences, go through at a time), "rows" (several rows to an
+        invocation, for adapters that compute on a CPU), or "auto", which chooses between them.
 
     Returns
     -------
@@ -221,6 +224,9 @@ def plan_call(
     config = (
         variant if isinstance(variant, BackwardConfig) else configure(call.options, call.device.info, variant)
     )
+    if config.stored is not None and config.stored.sequences:
+        found = places(call.options, config.stored).astype(np.uint32)
+        call = call.with_({}, {SCORE_PLACES: call.device.tensor(found)})
     return Planned(call.device, _plan(call, grad, result, config, wanted), call.tensors)
 
 
@@ -249,17 +255,23 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
             continue
         if options.sequences is not None and side not in tables:
             tables.add(side)
-            table, launch_table = plan_tile_table(call, config.rows(side), side, f"{side}_tiles")
+            table, launch_table = plan_tile_table(
+                call, config.rows(side), side, f"{side}_tiles", stores_scores=config.stored is not None
+            )
             makes.append(table)
             launches.append(launch_table)
         sides.append(_Side(side, outputs))
         sums += [plan_sum(f"{total.name}_parts", options.problem.batch, total, limits) for total in totals]
-    if config.heads:
-        p = options.problem
-        shape = config.heads * p.group, p.keys, 4 * score_pitch(p.queries)
+    if config.stored is not None:
+        shape = config.stored.heads * options.problem.group, 4 * config.stored.length
         makes.append(NewTensor(_SCORE_GRADIENTS, shape))
-    for first, count in _head_ranges(options, config):
-        launches += [_launch_side(call, grad, config, side, first, count) for side in sides]
+    for turn in _turns(options, config):
+        slots = [_slots(options, config.rows(side.name), side.name, turn) for side in sides]
+        launches += [
+            _launch_side(call, grad, config, side, turn, each)
+            for side, each in zip(sides, slots, strict=True)
+            if each.number
+        ]
     launches += sums
     if options.sinks_dtype:
         makes.append(NewTensor("d_sinks", (options.problem.heads,)))
@@ -280,12 +292,34 @@ class _Side(NamedTuple):
     outputs: dict[str, Operand]
 
 
-def _head_ranges(options: Options, config: BackwardConfig) -> Iterator[tuple[int, int]]:
-    """The first key/value head of each launch, counted through the batch, and how many it goes through."""
-    heads = options.problem.batch * options.problem.kv_heads
-    step = config.heads or max(1, heads)
-    for first in range(0, heads, step):
-        yield first, min(step, heads - first)
+def _turns(options: Options, config: BackwardConfig) -> Iterator[Turn]:
+    """What each launch, or pair of launches, goes through."""
+    if config.stored is not None:
+        yield from turns(options, config.stored)
+    else:
+        yield Turn(0, options.problem.batch * options.problem.kv_heads, 0, options.sequences or 0)
+
+
+class _Slots(NamedTuple):
+    """The tiles of a head, or of packed sequences those of all that a turn goes through."""
+
+    first: int
+    number: int
+
+
+def _slots(options: Options, tile_rows: int, side: str, turn: Turn) -> _Slots:
+    rows = options.problem.queries if side == "query" else options.problem.keys
+    if options.sequences is None:
+        return _Slots(0, -(-rows // tile_rows))
+    if turn.sequences == options.sequences:
+        return _Slots(0, tile_slots(rows, options.sequences, tile_rows))
+    assert options.lengths is not None
+    lengths = [each[side != "query"] for each in options.lengths]
+    end = turn.first_sequence + turn.sequences
+    return _Slots(
+        slots_of(lengths[: turn.first_sequence], tile_rows),
+        slots_of(lengths[turn.first_sequence : end], tile_rows),
+    )
 
 
 def _launches(call: Call, grad: Operand, config: BackwardConfig) -> list[tuple[str, tuple[str, ...]]]:
@@ -294,7 +328,7 @@ def _launches(call: Call, grad: Operand, config: BackwardConfig) -> list[tuple[s
     Those of key and value are two where the adapter does not bind the buffers of both at a time.
     """
     both = ("key", "value")
-    if config.heads:
+    if config.stored is not None:
         # What the launch for key and value stores is read by that for the query.
         return [("key", both), ("query", ("query",))]
     buffers = len(_inputs(call.options, grad, "key")) + 2
@@ -356,23 +390,18 @@ def _grad_arg(grad: Operand) -> Arg:
 
 
 def _launch_side(
-    call: Call, grad: Operand, config: BackwardConfig, side: _Side, first_head: int, heads: int
+    call: Call, grad: Operand, config: BackwardConfig, side: _Side, turn: Turn, slots: _Slots
 ) -> Launch:
-    """The launch whose tiles are rows of ``side``, which alone writes their gradients, of some heads."""
+    """The launch whose tiles are rows of ``side``, which alone writes their gradients, of one turn."""
     options, info, p = call.options, call.device.info, call.options.problem
     assert options.value is not None
     by_query = side.name == "query"
-    tile, tile_rows = config.tile(side.name), config.rows(side.name)
-    rows, of_group = (p.queries, p.group) if by_query else (p.keys, 1)
-    if options.sequences is not None:
-        slots = tile_slots(rows, options.sequences, tile_rows)
-    else:
-        slots = -(-rows // tile_rows)
+    tile, of_group = config.tile(side.name), p.group if by_query else 1
     written = {name.removesuffix("_parts"): x for name, x in side.outputs.items()}
     name = next(iter(written)).removeprefix("d_")  # "key" for key and value together
     strides = {f"{name}_strides": options.result_strides(x.shape) for name, x in written.items()}
     no_strides = {name: (0, 0, 0, 0) for name in _PARAMS[side.name].fields if name.startswith("d_")}
-    stored = [Arg(_SCORE_GRADIENTS, "vec4<f32>", writes=not by_query)] if config.heads else []
+    stored = [Arg(_SCORE_GRADIENTS, "vec4<f32>", writes=not by_query)] if config.stored else []
     args = [
         *_inputs(options, grad, side.name),
         *(
@@ -392,20 +421,21 @@ def _launch_side(
     }
     kernels = _TILED if tile else _ROWS
     return launch(
-        _PRODUCT if by_query and config.heads else kernels[side.name],
+        _PRODUCT if by_query and config.stored else kernels[side.name],
         args,
         call.tensors,
         info.limits,
-        variant=" ".join([name, *(["stored"] if config.heads else []), *([] if tile else ["rows"])]),
-        workgroups=slots * heads * of_group,
+        variant=" ".join([name, *(["stored"] if config.stored else []), *([] if tile else ["rows"])]),
+        workgroups=slots.number * turn.heads * of_group,
         params={
             **options.score_params(),
             "value_strides": options.value.strides,
             "grad_strides": grad.strides,
-            "tiles": slots,
-            "first_head": first_head * of_group,
-            "launched_heads": heads * of_group,
-            "score_pitch": score_pitch(p.queries),
+            "tiles": slots.number,
+            "first_slot": slots.first,
+            "first_head": turn.first_head * of_group,
+            "launched_heads": turn.heads * of_group,
+            "stored_length": config.stored.length if config.stored else 0,
             "grad_scale": p.masking.scale,
             **no_strides,
             **strides,

@@ -9,17 +9,19 @@ from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.attention.config import ROWS, TILED_MAX_HEAD_DIM
 from py_attn.kernels.attention.options import Options
-from py_attn.kernels.attention.packing import usual_rows
+from py_attn.kernels.attention.packing import slots_of, usual_rows
+from py_attn.kernels.attention.stored import Turns, choose_turns, stored_vec4s
 from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, Tile, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
 BackwardVariant = Literal["auto", "rows", "tiled", "stored"]
 VARIANTS = ("auto", "rows", "tiled", "stored")
 # Storage buffers of the launch that stores the scores' gradients, beside those of mask, lengths and mods:
-# four operands, the values of rows, two gradients and what is stored.
+# four operands, the values of rows, two gradients and what is stored; the table of packed tiles is one more.
 _STORING_BUFFERS = 8
-# Of the memory that the scores' gradients take; so much of it does not show beside a model's other tensors.
-_MOST_BYTES = 256 << 20
+#: Of the memory that the scores' gradients take; so much of it does not show beside a model's other tensors.
+#: The last MiB is for the diagonals of the triangles under causal masks, which are a little more than a half.
+MOST_BYTES = (256 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
@@ -46,15 +48,15 @@ class BackwardConfig:
         rows are keys. None gives several rows to an invocation, for adapters that compute on a CPU.
     unrolled : bool
         Whether inner loops are written out.
-    heads : int
-        0, or of how many key/value heads at a time the launch for key and value stores the gradients of all
-        scores, of which that for the query only takes the product with the keys.
+    stored : Turns or None
+        Of how much at a time the launch for key and value stores the gradients of all scores, of which that
+        for the query only takes the product with the keys; None where both compute them.
     """
 
     query: Tile | None
     key: Tile | None
     unrolled: bool = True
-    heads: int = 0
+    stored: Turns | None = None
 
     def tile(self, side: str) -> Tile | None:
         """That of one side, "query" or "key"."""
@@ -85,49 +87,52 @@ def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> 
         )
     if variant == "rows" or (variant == "auto" and info.software):
         return BackwardConfig(None, None, unrolled=False)
-    heads = stored_heads(options, info)
+    turns = stored_turns(options, info)
     worth = p.head_dim + p.value_head_dim >= _WORTH
-    if heads and (variant == "stored" or (variant == "auto" and worth)):
-        query = choose_tile(p.queries, heads * p.group, product_tiles(options, info))
-        key = _choose_tile(options, info, "key", p.keys, heads)
-        return BackwardConfig(query, key, unrolled=not info.software, heads=heads)
-    if variant == "stored" and p.batch * p.kv_heads * p.queries * p.keys:
+    unrolled = not info.software
+    if turns and (variant == "stored" or (variant == "auto" and worth)):
+        # Of packed sequences, as many as a turn takes on average.
+        heads = max(1, turns.heads * (options.sequences or 1) // (len(turns.sequences) or 1))
+        rows = usual_rows(p.queries, options.sequences)
+        query = choose_tile(rows, heads * p.group, product_tiles(options, info))
+        return BackwardConfig(query, _choose_tile(options, info, "key", p.keys, heads), unrolled, turns)
+    sizes = stored_vec4s(options)
+    products = p.queries * p.keys if sizes is None else sizes.max()
+    if variant == "stored" and p.batch * p.kv_heads * products:
+        if sizes is None:
+            raise ValueError(
+                "variant: 'stored' needs the lengths of packed sequences: give cu_seqlens as arrays, not as "
+                "Tensors, or take 'tiled'"
+            )
         raise ValueError(
-            "variant: 'stored' takes no packed sequences; take 'tiled'"
-            if options.sequences is not None
-            else f"variant: {info} has no room for the scores' gradients that 'stored' keeps; take 'tiled'"
+            f"variant: {info} has no room for the scores' gradients that 'stored' keeps; take 'tiled'"
         )
-    query = _choose_tile(options, info, "query", p.queries, p.batch * p.heads)
-    key = _choose_tile(options, info, "key", p.keys, p.batch * p.kv_heads)
-    return BackwardConfig(query, key, unrolled=not info.software)
+    sequences = options.sequences or 1
+    query = _choose_tile(options, info, "query", p.queries, p.batch * p.heads * sequences)
+    key = _choose_tile(options, info, "key", p.keys, p.batch * p.kv_heads * sequences)
+    return BackwardConfig(query, key, unrolled)
 
 
-def stored_heads(options: Options, info: AdapterInfo) -> int:
-    """How many key/value heads, counted through the batch, may have their scores' gradients stored at a time.
+def stored_turns(options: Options, info: AdapterInfo) -> Turns | None:
+    """Of how much at a time the scores' gradients may be stored.
 
-    0 where so few fit that a launch leaves cores idle, for packed sequences, and where a launch cannot bind
-    that many buffers.
+    None where so little fits that a launch leaves cores idle, where a launch cannot bind that many buffers,
+    and where :func:`choose_turns` finds no turns.
     """
-    p = options.problem
-    bound = _STORING_BUFFERS + len(options.args()) - len(options.operands())
-    room = min(_MOST_BYTES, info.limits["maxStorageBufferBindingSize"], info.limits["maxBufferSize"])
-    nbytes = p.group * p.keys * score_pitch(p.queries) * 16
-    if options.sequences is not None or not nbytes or bound > info.limits["maxStorageBuffersPerShaderStage"]:
-        return 0
-    if not product_tiles(options, info):
-        return 0
-    all_heads, most = p.batch * p.kv_heads, room // nbytes
-    if most >= all_heads:
-        return all_heads
-    if most * -(-p.keys // _USUAL_ROWS) < BUSY_WORKGROUPS:
-        return 0
-    # As many launches as are needed, all of about the same size.
-    return -(-all_heads // -(-all_heads // most))
-
-
-def score_pitch(queries: int) -> int:
-    """How many vec4s the gradients of a key's scores take in a head."""
-    return -(-queries // 4)
+    p, packed = options.problem, options.sequences is not None
+    bound = _STORING_BUFFERS + packed + len(options.args()) - len(options.operands())
+    if bound > info.limits["maxStorageBuffersPerShaderStage"] or not product_tiles(options, info):
+        return None
+    room = min(MOST_BYTES, info.limits["maxStorageBufferBindingSize"], info.limits["maxBufferSize"])
+    turns = choose_turns(options, room)
+    if turns is None:
+        return None
+    all_heads = p.batch * p.kv_heads
+    count = turns.count(all_heads)
+    lengths = [keys for _, keys in options.lengths] if options.lengths else [p.keys]
+    if count > 1 and all_heads * slots_of(lengths, _USUAL_ROWS) < BUSY_WORKGROUPS * count:
+        return None
+    return turns
 
 
 def product_tiles(options: Options, info: AdapterInfo) -> list[Tile]:
@@ -162,10 +167,9 @@ def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
 
 
 def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, heads: int) -> Tile:
-    """That of a launch for ``rows`` rows of so many ``heads``, counted through the batch."""
-    p, sequences = options.problem, options.sequences
-    plain = fitting_tiles(options, info, side)
-    tile = choose_tile(usual_rows(rows, sequences), heads * (sequences or 1), plain)
+    """That of a launch for ``rows`` rows of so many ``heads``, counted through batch or packed sequences."""
+    p = options.problem
+    tile = choose_tile(usual_rows(rows, options.sequences), heads, fitting_tiles(options, info, side))
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(

@@ -48,6 +48,8 @@ class Options:
     mods : Mods
     sequences : int or None
         Of a packed call.
+    lengths : tuple of (int, int) or None
+        The queries and keys of each packed sequence, where they need not be read back from the GPU.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class Options:
     sinks_stride: int
     mods: Mods
     sequences: int | None = None
+    lengths: tuple[tuple[int, int], ...] | None = None
 
     @property
     def mask_kind(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from py_attn.kernels.attention.options import Call
 
 #: How a kernel declares the table of :func:`plan_tile_table`, which lib/sequences.wgsl reads.
 TILES = Arg("tiles", "vec4<u32>")
+#: Where the gradients of a packed sequence's scores lie in their head, see stored.py.
+SCORE_PLACES = "score_places"
 _TABLE = Kernel(
     "varlen_tiles",
     "attention/varlen_tiles.wgsl",
@@ -130,7 +132,11 @@ def pack(call: Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Call:
         raise ValueError(f"cu_seqlens_k: expected the {sequences} sequences of cu_seqlens_q, got {others}")
     given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     tensors = {name: as_tensor(name, x, device, "int32") for name, x in given.items()}
-    return call.with_({"sequences": sequences}, tensors)
+    lengths = None
+    if not any(isinstance(x, Tensor) for x in given.values()):
+        of_queries, of_keys = (np.diff(np.asarray(x).astype(np.int64)).tolist() for x in given.values())
+        lengths = tuple(zip(of_queries, of_keys, strict=True))
+    return call.with_({"sequences": sequences, "lengths": lengths}, tensors)
 
 
 def tile_slots(total: int, sequences: int, tile_rows: int) -> int:
@@ -138,12 +144,19 @@ def tile_slots(total: int, sequences: int, tile_rows: int) -> int:
     return total // tile_rows + sequences
 
 
+def slots_of(lengths: Sequence[int], tile_rows: int) -> int:
+    """The slots of sequences of these lengths."""
+    return sum(-(-length // tile_rows) for length in lengths)
+
+
 def usual_rows(total: int, sequences: int | None) -> int:
     """The rows for which a tile is chosen: of the usual sequence of a packed call, else all of them."""
     return total if sequences is None else max(1, -(-total // sequences))
 
 
-def plan_tile_table(call: Call, tile_rows: int, side: str, name: str) -> tuple[NewTensor, Launch]:
+def plan_tile_table(
+    call: Call, tile_rows: int, side: str, name: str, *, stores_scores: bool = False
+) -> tuple[NewTensor, Launch]:
     """The table of packed tiles, uint32 [slots, 2, 4], and the launch that fills it; see varlen_tiles.wgsl.
 
     Parameters
@@ -154,6 +167,9 @@ def plan_tile_table(call: Call, tile_rows: int, side: str, name: str) -> tuple[N
         "query" or "key": whose rows the tiles are.
     name : str
         Of the table among the plan's tensors.
+    stores_scores : bool
+        Whether the table tells where the gradients of each sequence's scores lie, from the tensor
+        ``score_places``, uint32 [sequences].
     """
     p, sequences, tensors = call.options.problem, call.options.sequences, call.tensors
     assert sequences is not None
@@ -163,6 +179,7 @@ def plan_tile_table(call: Call, tile_rows: int, side: str, name: str) -> tuple[N
         [
             Arg("cu_queries", "i32", tensor="cu_seqlens_q"),
             Arg("cu_keys", "i32", tensor="cu_seqlens_k"),
+            *([Arg(SCORE_PLACES, "u32")] if stores_scores else []),
             Arg("tiles", TILES.type, writes=True, tensor=name),
         ],
         tensors,
@@ -179,7 +196,7 @@ def plan_tile_table(call: Call, tile_rows: int, side: str, name: str) -> tuple[N
             "query_stride": tensors["cu_seqlens_q"].strides[0],
             "key_stride": tensors["cu_seqlens_k"].strides[0],
         },
-        constants={"WORKGROUP": _WORKGROUP},
+        constants={"WORKGROUP": _WORKGROUP, "stores_scores": stores_scores},
         grid_name="cu_seqlens_q",
     )
     return NewTensor(name, (slots, 2, 4), "uint32"), table

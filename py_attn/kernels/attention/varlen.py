@@ -129,7 +129,8 @@ def varlen_attention_backward(
     captured : sequence of Tensor
         As in :func:`attention_backward`; their gradients are summed over the sequences.
     variant : str
-        As in :func:`attention_backward`.
+        As in :func:`attention_backward`. What fits with "stored" depends on the lengths, so it takes no
+        Tensors for ``cu_seqlens``; for these "auto" takes "tiled".
 
     Returns
     -------
