@@ -87,9 +87,11 @@ def test_each_turn_fits(lengths, heads, group, room, mask):
         assert max(sizes) == 0 or 16 * group * max(sizes) > room
         return
     assert 16 * group * found.heads * found.length <= room
-    begins, seen = places(options, found).tolist(), set()
+    order, seen = places(options, found).tolist(), set()
+    begins = dict(order)
+    assert [sizes[s] for s, _ in order] == sorted(sizes, reverse=True)
     for turn in turns(options, found):
-        these = range(turn.first_sequence, turn.first_sequence + turn.sequences)
+        these = [s for s, _ in order[turn.first_sequence : turn.first_sequence + turn.sequences]]
         seen |= {(turn.first_head + n, s) for n in range(turn.heads) for s in these}
         used = 0
         for s in these:

@@ -16,6 +16,8 @@ from py_attn.viewer.engines.pooling import pool
 from py_attn.viewer.panels.accuracy import compare, rows_of, sampled_rows
 from py_attn.viewer.sources.source import Masking
 from py_attn.viewer.sources.synthetic import MASKS, synthetic
+from tests.recording_bridge import RecordingBridge
+from tests.test_device import device_on
 from tests.viewers import SAMPLE, call
 
 SMALL = {"length": 20, "heads": 4, "kv_heads": 2, "head_dim": 8}
@@ -286,3 +288,15 @@ def test_a_software_adapter_is_not_given_minutes_of_work(device):
     engine.check(8, 2048, 64)
     with pytest.raises(ValueError, match="would keep this software adapter busy for minutes"):
         engine.check(8, 16_384, 64)
+
+
+@pytest.mark.parametrize(
+    ("software", "length", "kernel"), [(False, 128, "naive"), (False, 129, "tiled"), (True, 128, "rows")]
+)
+def test_a_short_layer_takes_the_kernel_that_compiles_soonest(software, length, kernel):
+    bridge = RecordingBridge(software=software)
+    device = device_on(bridge)
+    made = synthetic(**(SMALL | {"length": length}))
+    GPUEngine(device).upload(made.layers[0], made.masking)
+    device.flush()
+    assert bridge.programs[-1][-1].label == f"attention/{kernel}"

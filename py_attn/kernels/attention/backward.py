@@ -29,7 +29,7 @@ from py_attn.kernels.attention.options import (
 )
 from py_attn.kernels.attention.packing import SCORE_PLACES, TILES, plan_tile_table, slots_of, tile_slots
 from py_attn.kernels.attention.score_gradients import NOTHING_ELSE, Wanted, plan_score_gradient
-from py_attn.kernels.attention.stored import Turn, places, turns
+from py_attn.kernels.attention.stored import Turn, by_size, places, turns
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
@@ -145,7 +145,7 @@ def attention_backward(
     variant : str
         "tiled" (workgroup memory; the scores are computed once for the query's gradient and once more for
         those of key and value), "stored" (the scores' gradients are kept between the two, in at most
-        257 MiB: some heads, or packed sequences, go through at a time), "rows" (several rows to an
+        513 MiB: some heads, or packed sequences, go through at a time), "rows" (several rows to an
         invocation, for adapters that compute on a CPU), or "auto", which chooses between them.
 
     Returns
@@ -314,7 +314,7 @@ def _slots(options: Options, tile_rows: int, side: str, turn: Turn) -> _Slots:
     if turn.sequences == options.sequences:
         return _Slots(0, tile_slots(rows, options.sequences, tile_rows))
     assert options.lengths is not None
-    lengths = [each[side != "query"] for each in options.lengths]
+    lengths = [options.lengths[n][side != "query"] for n in by_size(options)]
     end = turn.first_sequence + turn.sequences
     return _Slots(
         slots_of(lengths[: turn.first_sequence], tile_rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,9 +20,11 @@ VARIANTS = ("auto", "rows", "tiled", "stored")
 # Storage buffers of the launch that stores the scores' gradients, beside those of mask, lengths and mods:
 # four operands, the values of rows, two gradients and what is stored; the table of packed tiles is one more.
 _STORING_BUFFERS = 8
-#: Of the memory that the scores' gradients take; so much of it does not show beside a model's other tensors.
-#: The last MiB is for the diagonals of the triangles under causal masks, which are a little more than a half.
-MOST_BYTES = (256 + 1) << 20
+#: Bytes that the gradients of scores may take: the first in any case, up to the second where the call's
+#: query, key, value and their gradients take as much. The last MiB is for the diagonals of triangles under
+#: causal masks, which are a little more than a half.
+MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
+_LIMITS = "maxStorageBufferBindingSize", "maxBufferSize"
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
@@ -123,8 +126,9 @@ def stored_turns(options: Options, info: AdapterInfo) -> Turns | None:
     bound = _STORING_BUFFERS + packed + len(options.args()) - len(options.operands())
     if bound > info.limits["maxStorageBuffersPerShaderStage"] or not product_tiles(options, info):
         return None
-    room = min(MOST_BYTES, info.limits["maxStorageBufferBindingSize"], info.limits["maxBufferSize"])
-    turns = choose_turns(options, room)
+    bytes_of_call = 2 * 4 * sum(math.prod(x.shape) for x in options.operands())
+    room = min(max(MOST_BYTES[0], bytes_of_call), MOST_BYTES[1])
+    turns = choose_turns(options, min(room, *(info.limits[name] for name in _LIMITS)))
     if turns is None:
         return None
     all_heads = p.batch * p.kv_heads

@@ -15,7 +15,7 @@ from py_attn.kernels.attention.options import Call
 
 #: How a kernel declares the table of :func:`plan_tile_table`, which lib/sequences.wgsl reads.
 TILES = Arg("tiles", "vec4<u32>")
-#: Where the gradients of a packed sequence's scores lie in their head, see stored.py.
+#: The order of packed sequences, and where the gradients of their scores lie in their head, see stored.py.
 SCORE_PLACES = "score_places"
 _TABLE = Kernel(
     "varlen_tiles",
@@ -168,8 +168,8 @@ def plan_tile_table(
     name : str
         Of the table among the plan's tensors.
     stores_scores : bool
-        Whether the table tells where the gradients of each sequence's scores lie, from the tensor
-        ``score_places``, uint32 [sequences].
+        Whether the table has the sequences in another order, and tells where the gradients of their scores
+        lie, both from the tensor ``score_places``, uint32 [sequences, 2].
     """
     p, sequences, tensors = call.options.problem, call.options.sequences, call.tensors
     assert sequences is not None
@@ -179,7 +179,7 @@ def plan_tile_table(
         [
             Arg("cu_queries", "i32", tensor="cu_seqlens_q"),
             Arg("cu_keys", "i32", tensor="cu_seqlens_k"),
-            *([Arg(SCORE_PLACES, "u32")] if stores_scores else []),
+            *([Arg(SCORE_PLACES, "vec2<u32>")] if stores_scores else []),
             Arg("tiles", TILES.type, writes=True, tensor=name),
         ],
         tensors,

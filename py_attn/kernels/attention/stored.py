@@ -26,7 +26,7 @@ class Turns:
     length : int
         The vec4s in which the gradients of a head find room.
     sequences : tuple of int
-        How many packed sequences, one behind the other; () for a batch.
+        How many packed sequences, in the order of :func:`by_size`; () for a batch.
     """
 
     heads: int
@@ -83,11 +83,26 @@ def _sum_of_fours(count: Array) -> Array:
     return fours * (2 * fours + count % 4 - 2)
 
 
-def places(options: Options, at_a_time: Turns) -> Array:
-    """Where each packed sequence's gradients lie in their head, in vec4s."""
+def by_size(options: Options) -> Array:
+    """The packed sequences in the order in which they go through, those with most scores first.
+
+    The last workgroups of a launch then take little time, and so does the last turn.
+    """
     sizes = stored_vec4s(options)
     assert sizes is not None
-    return np.concatenate([np.cumsum(each) for each in _split(sizes, at_a_time.sequences)]) - sizes
+    return np.argsort(-sizes, stable=True)
+
+
+def places(options: Options, at_a_time: Turns) -> Array:
+    """The packed sequences in that order, and where each one's gradients lie in their head: [sequences, 2].
+
+    Places count in vec4s.
+    """
+    order, sizes = by_size(options), stored_vec4s(options)
+    assert sizes is not None
+    sizes = sizes[order]
+    ends = np.concatenate([np.cumsum(each) for each in _split(sizes, at_a_time.sequences)])
+    return np.stack([order, ends - sizes], 1)
 
 
 def choose_turns(options: Options, room: int) -> Turns | None:
@@ -100,6 +115,8 @@ def choose_turns(options: Options, room: int) -> Turns | None:
     all_heads = p.batch * p.kv_heads
     if sizes is None or not all_heads * sizes.max():
         return None
+    if options.sequences is not None:
+        sizes = sizes[by_size(options)]
     found = []
     for times in range(1, all_heads + 1):
         # All of about the same number of heads.
