@@ -11,6 +11,7 @@ from py_attn.kernels.attention.config import Config, device_variants
 from py_attn.kernels.attention.matrix import MatrixTile
 from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
+from tests.test_shaders import naga
 from tests.workgroup_text import workgroup_memory
 
 _FEATURES, (_CONFIG,) = MATRIX_ADAPTER["features"], MATRIX_ADAPTER["matrix_configs"]
@@ -55,6 +56,43 @@ def test_tall_tiles_are_for_wide_heads_and_many_rows(shape, rows):
     launch = launched(shape, shape, shape)
     assert f"const BQ: u32 = {rows}u" in launch.wgsl
     assert np.prod(launch.workgroups) == shape[0] * shape[1] * shape[2] // rows
+
+
+#: What naga does not know of the extension, and what takes its place: types that do not fit each other either.
+STAND_INS = (
+    (r"enable (f16|chromium_experimental_subgroup_matrix);", ""),
+    (r"subgroup_matrix_left<[^>]+>", "vec2<f32>"),
+    (r"subgroup_matrix_right<[^>]+>", "vec3<f32>"),
+    (r"subgroup_matrix_result<[^>]+>", "vec4<f32>"),
+    (r"subgroupMatrixLoad<(\w+), \w+>\(&([^,]+), ([^,]+), ([^)]+)\)", r"\1(f32(\3 + \4))"),
+    (r"subgroupMatrixStore<\w+>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);", r"_ = Result(\3) * f32(\2 + \4);"),
+    (r"vec4<f16>\((\w+)\)", r"\1"),
+    (r"bitcast<vec2<u32>>\((half_\w)\)", r"vec2<u32>(\1.xy)"),
+)
+MULTIPLY = (
+    "fn subgroupMatrixMultiplyAccumulate(a: Left, b: Right, c: Result) -> Result { return c * a.x * b.x; }"
+)
+
+
+def test_naga_takes_all_but_the_matrices():
+    wgsl = {}
+    for d, dv in ((64, 64), (40, 24), (128, 128)):
+        shapes = (2, 4, 100, d), (2, 2, 150, d), (2, 2, 150, dv)
+        for keywords in (
+            {},
+            {"causal": True, "return_lse": True},
+            {"window": (30, 0), "softcap": 5.0},
+            {"mask": np.ones((2, 1, 100, 150), bool)},
+            {"mask": np.zeros((100, 150), np.float32), "sinks": np.zeros(4, np.float32), "return_lse": True},
+            {"kv_lengths": np.array([150, 70], np.int32), "causal": "top-left"},
+            {"score_mod": lambda score, b, h, q, kv: score - 0.1 * h * (q - kv)},
+        ):
+            text = launched(*shapes, **keywords).wgsl
+            for known, stand_in in STAND_INS:
+                text = re.sub(known, stand_in, text)
+            assert "f16" not in text
+            wgsl[f"{d} {dv} {', '.join(keywords)}"] = f"{text}\n{MULTIPLY}"
+    assert naga(wgsl) == {}
 
 
 def test_offsets_of_matrices_are_constant():

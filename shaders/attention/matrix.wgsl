@@ -122,7 +122,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //## acc goes through the memory of the subgroup's scores, BK columns at a time. The caller handles one invocation's
-//## part of its row: entry `at` of scores[number] holds columns 4n … 4n+3 of the values.
+//## part of its row: entry `place` of scores[number] holds columns 4n … 4n+3 of the values.
 //# macro through_memory(back)
 //# for round in range((value_blocks + key_blocks - 1) // key_blocks)
 //#   set first = round * key_blocks
@@ -132,9 +132,9 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   endfor
     workgroupBarrier();
     for (var c = 0u; c < {{ span4 }}u; c++) {
-      let at = row * {{ score_pitch }}u + part * {{ span4 }}u + c;
+      let place = row * {{ score_pitch }}u + part * {{ span4 }}u + c;
       let n = {{ 4 * first }}u + part * {{ span4 }}u + c;
-{{ caller("at", "n") }}
+{{ caller("place", "n") }}
     }
     workgroupBarrier();
 //#   if back
@@ -296,8 +296,8 @@ fn main(
 
     // Also the barrier behind which weights, keys and values are there.
     if (workgroupUniformLoad(&moved) == turn) {
-//# call(at, n) through_memory(True)
-      scores[number][{{ at }}] *= rescale;
+//# call(place, n) through_memory(True)
+      scores[number][{{ place }}] *= rescale;
 //# endcall
     }
     {
@@ -319,9 +319,9 @@ fn main(
   let factor = row_end(h, reference, row_sum).x;
   let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
   workgroupBarrier();
-//# call(at, n) through_memory(False)
+//# call(place, n) through_memory(False)
       if (i <= last_row && {{ n }} < DV4) {
-        var four = scores[number][{{ at }}] * factor;
+        var four = scores[number][{{ place }}] * factor;
 //# if hides
         if (is_finite(factor) && !all(are_finite(four))) {
           four = seen_output(at, h, i, begin, end, reference, factor, 4u * {{ n }}, four);
