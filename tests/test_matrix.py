@@ -58,7 +58,7 @@ def test_tall_tiles_are_for_wide_heads_and_many_rows(shape, rows):
     assert np.prod(launch.workgroups) == shape[0] * shape[1] * shape[2] // rows
 
 
-#: What naga does not know of the extension, and what takes its place: types that do not fit each other either.
+#: What naga does not know of the extension, and what takes its place: types that do not fit each other.
 STAND_INS = (
     (r"enable (f16|chromium_experimental_subgroup_matrix);", ""),
     (r"subgroup_matrix_left<[^>]+>", "vec2<f32>"),
