@@ -89,9 +89,10 @@ def test_each_turn_fits(lengths, heads, group, room, mask):
     assert 16 * group * found.heads * found.length <= room
     order, seen = places(options, found).tolist(), set()
     begins = dict(order)
+    assert [s for s, _ in order] == [s for part in found.sequences for s in part]
     assert [sizes[s] for s, _ in order] == sorted(sizes, reverse=True)
     for turn in turns(options, found):
-        these = [s for s, _ in order[turn.first_sequence : turn.first_sequence + turn.sequences]]
+        these = found.sequences[turn.part]
         seen |= {(turn.first_head + n, s) for n in range(turn.heads) for s in these}
         used = 0
         for s in these:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from py_attn.kernels.attention.options import (
 )
 from py_attn.kernels.attention.packing import SCORE_PLACES, TILES, plan_tile_table, slots_of, tile_slots
 from py_attn.kernels.attention.score_gradients import NOTHING_ELSE, Wanted, plan_score_gradient
-from py_attn.kernels.attention.stored import Turn, by_size, places, turns
+from py_attn.kernels.attention.stored import Turn, places, turns
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
@@ -265,12 +266,12 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
     if config.stored is not None:
         shape = config.stored.heads * options.problem.group, 4 * config.stored.length
         makes.append(NewTensor(_SCORE_GRADIENTS, shape))
+    slots = [_slots_of_parts(options, config, side.name) for side in sides]
     for turn in _turns(options, config):
-        slots = [_slots(options, config.rows(side.name), side.name, turn) for side in sides]
         launches += [
-            _launch_side(call, grad, config, side, turn, each)
+            _launch_side(call, grad, config, side, turn, each[turn.part])
             for side, each in zip(sides, slots, strict=True)
-            if each.number
+            if each[turn.part].number
         ]
     launches += sums
     if options.sinks_dtype:
@@ -297,7 +298,7 @@ def _turns(options: Options, config: BackwardConfig) -> Iterator[Turn]:
     if config.stored is not None:
         yield from turns(options, config.stored)
     else:
-        yield Turn(0, options.problem.batch * options.problem.kv_heads, 0, options.sequences or 0)
+        yield Turn(0, options.problem.batch * options.problem.kv_heads, 0)
 
 
 class _Slots(NamedTuple):
@@ -307,19 +308,19 @@ class _Slots(NamedTuple):
     number: int
 
 
-def _slots(options: Options, tile_rows: int, side: str, turn: Turn) -> _Slots:
+def _slots_of_parts(options: Options, config: BackwardConfig, side: str) -> list[_Slots]:
+    """The tiles of each part of the packed sequences that goes through at a time; of a batch there is one."""
+    tile_rows = config.rows(side)
     rows = options.problem.queries if side == "query" else options.problem.keys
     if options.sequences is None:
-        return _Slots(0, -(-rows // tile_rows))
-    if turn.sequences == options.sequences:
-        return _Slots(0, tile_slots(rows, options.sequences, tile_rows))
+        return [_Slots(0, -(-rows // tile_rows))]
+    parts = config.stored.sequences if config.stored else ()
+    if len(parts) <= 1:
+        return [_Slots(0, tile_slots(rows, options.sequences, tile_rows))]
     assert options.lengths is not None
-    lengths = [options.lengths[n][side != "query"] for n in by_size(options)]
-    end = turn.first_sequence + turn.sequences
-    return _Slots(
-        slots_of(lengths[: turn.first_sequence], tile_rows),
-        slots_of(lengths[turn.first_sequence : end], tile_rows),
-    )
+    lengths = [each[side != "query"] for each in options.lengths]
+    numbers = [slots_of([lengths[n] for n in part], tile_rows) for part in parts]
+    return [_Slots(end - number, number) for end, number in zip(accumulate(numbers), numbers, strict=True)]
 
 
 def _launches(call: Call, grad: Operand, config: BackwardConfig) -> list[tuple[str, tuple[str, ...]]]:

@@ -24,7 +24,6 @@ _STORING_BUFFERS = 8
 #: query, key, value and their gradients take as much. The last MiB is for the diagonals of triangles under
 #: causal masks, which are a little more than a half.
 MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
-_LIMITS = "maxStorageBufferBindingSize", "maxBufferSize"
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
@@ -128,7 +127,8 @@ def stored_turns(options: Options, info: AdapterInfo) -> Turns | None:
         return None
     bytes_of_call = 2 * 4 * sum(math.prod(x.shape) for x in options.operands())
     room = min(max(MOST_BYTES[0], bytes_of_call), MOST_BYTES[1])
-    turns = choose_turns(options, min(room, *(info.limits[name] for name in _LIMITS)))
+    room = min(room, info.limits["maxStorageBufferBindingSize"], info.limits["maxBufferSize"])
+    turns = choose_turns(options, room)
     if turns is None:
         return None
     all_heads = p.batch * p.kv_heads

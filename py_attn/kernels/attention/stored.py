@@ -25,13 +25,14 @@ class Turns:
         How many key/value heads, counted through the batch.
     length : int
         The vec4s in which the gradients of a head find room.
-    sequences : tuple of int
-        How many packed sequences, in the order of :func:`by_size`; () for a batch.
+    sequences : tuple of tuple of int
+        The packed sequences of each part that goes through at a time, those with most scores first: the last
+        workgroups of a launch then take little time, and so does the last part. () for a batch.
     """
 
     heads: int
     length: int
-    sequences: tuple[int, ...] = ()
+    sequences: tuple[tuple[int, ...], ...] = ()
 
     def count(self, all_heads: int) -> int:
         """The turns that all heads take."""
@@ -39,22 +40,19 @@ class Turns:
 
 
 class Turn(NamedTuple):
-    """What one pair of launches goes through; no sequences in a batch."""
+    """What a pair of launches goes through: some heads, and a part of the packed sequences (0 in a batch)."""
 
     first_head: int
     heads: int
-    first_sequence: int
-    sequences: int
+    part: int
 
 
 def turns(options: Options, at_a_time: Turns) -> Iterator[Turn]:
     """The turns of a call, in order."""
     heads = options.problem.batch * options.problem.kv_heads
     for first in range(0, heads, at_a_time.heads):
-        begin = 0
-        for count in at_a_time.sequences or (0,):
-            yield Turn(first, min(at_a_time.heads, heads - first), begin, count)
-            begin += count
+        for part in range(max(1, len(at_a_time.sequences))):
+            yield Turn(first, min(at_a_time.heads, heads - first), part)
 
 
 def stored_vec4s(options: Options) -> Array | None:
@@ -83,26 +81,15 @@ def _sum_of_fours(count: Array) -> Array:
     return fours * (2 * fours + count % 4 - 2)
 
 
-def by_size(options: Options) -> Array:
-    """The packed sequences in the order in which they go through, those with most scores first.
-
-    The last workgroups of a launch then take little time, and so does the last turn.
-    """
-    sizes = stored_vec4s(options)
-    assert sizes is not None
-    return np.argsort(-sizes, stable=True)
-
-
 def places(options: Options, at_a_time: Turns) -> Array:
-    """The packed sequences in that order, and where each one's gradients lie in their head: [sequences, 2].
+    """The packed sequences in their order, and where each one's gradients lie in their head: [sequences, 2].
 
     Places count in vec4s.
     """
-    order, sizes = by_size(options), stored_vec4s(options)
+    sizes = stored_vec4s(options)
     assert sizes is not None
-    sizes = sizes[order]
-    ends = np.concatenate([np.cumsum(each) for each in _split(sizes, at_a_time.sequences)])
-    return np.stack([order, ends - sizes], 1)
+    parts = [np.array(part) for part in at_a_time.sequences]
+    return np.concatenate([np.stack([part, np.cumsum(sizes[part]) - sizes[part]], 1) for part in parts])
 
 
 def choose_turns(options: Options, room: int) -> Turns | None:
@@ -115,28 +102,31 @@ def choose_turns(options: Options, room: int) -> Turns | None:
     all_heads = p.batch * p.kv_heads
     if sizes is None or not all_heads * sizes.max():
         return None
-    if options.sequences is not None:
-        sizes = sizes[by_size(options)]
-    found = []
+    largest, order = int(sizes.max()), np.argsort(-sizes, stable=True)
+    best: Turns | None = None
     for times in range(1, all_heads + 1):
+        if best and times >= best.count(all_heads):
+            break
         # All of about the same number of heads.
         heads = -(-all_heads // times)
         most = room // (16 * p.group * heads)
-        if sizes.max() <= most:
-            counts = () if options.sequences is None else tuple(_runs(sizes, most))
-            found.append(Turns(heads, max(int(each.sum()) for each in _split(sizes, counts)), counts))
-    return min(found, key=lambda turns: turns.count(all_heads), default=None)
+        if largest > most:
+            continue
+        if options.sequences is None:
+            found = Turns(heads, largest)
+        else:
+            parts = list(_runs(order, sizes, most))
+            length = max(int(sizes[part].sum()) for part in parts)
+            found = Turns(heads, length, tuple(tuple(part.tolist()) for part in parts))
+        if best is None or found.count(all_heads) < best.count(all_heads):
+            best = found
+    return best
 
 
-def _split(sizes: Array, counts: tuple[int, ...]) -> list[Array]:
-    """The sizes of each turn's sequences."""
-    return np.split(sizes, np.cumsum(counts)[:-1]) if counts else [sizes]
-
-
-def _runs(sizes: Array, most: int) -> Iterator[int]:
-    """How many of ``sizes`` that follow each other are at most ``most`` together."""
-    ends, begin, used = np.cumsum(sizes), 0, 0
-    while begin < len(sizes):
+def _runs(order: Array, sizes: Array, most: int) -> Iterator[Array]:
+    """Runs of ``order`` whose ``sizes`` are at most ``most`` together."""
+    ends, begin, used = np.cumsum(sizes[order]), 0, 0
+    while begin < len(order):
         end = int(np.searchsorted(ends, used + most, side="right"))
-        yield end - begin
+        yield order[begin:end]
         begin, used = end, int(ends[end - 1])
