@@ -19,9 +19,11 @@ _VARIANTS = ("subgroup", "tiled")
 _STATIC = "static"
 # Candidates come the fastest first, and each takes the time to make a pipeline.
 _MAX_CANDIDATES = 7
-# A bucket is measured with so many queries, keys and heads at most, which is enough to fill any GPU of today.
+# A bucket is measured with so many queries, keys and heads at most, which fill any GPU of today many times.
 _MAX_ROWS = 4096
-_MAX_HEADS = 256
+_MAX_HEADS = 4096
+# How many bits of the number of heads count: whether the last workgroups fill a GPU depends on it.
+_HEAD_BITS = 4
 # What one run of a measurement may cost, in multiplications and additions, and in bytes.
 _MAX_WORK = 1 << 35
 _MAX_BYTES = 64 << 20
@@ -29,7 +31,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Calls that take the same choice: their sizes agree to a power of two."""
+    """Calls that take the same choice: their lengths agree to a power of two, their heads to an eighth."""
 
     dtypes: tuple[str, ...]
     queries: int
@@ -70,9 +72,9 @@ def _bucket_of(options: Options) -> _Bucket:
     queries, heads = -(-p.queries // sequences), p.batch * sequences * p.heads
     return _Bucket(
         tuple(x.dtype for x in options.operands()),
-        min(_power(queries), _MAX_ROWS),
-        min(_power(keys), _MAX_ROWS),
-        min(_power(heads), _MAX_HEADS),
+        min(_round_up(queries), _MAX_ROWS),
+        min(_round_up(keys), _MAX_ROWS),
+        min(_round_up(heads, _HEAD_BITS), _MAX_HEADS),
         p.group,
         p.head_dim,
         p.value_head_dim,
@@ -80,9 +82,10 @@ def _bucket_of(options: Options) -> _Bucket:
     )
 
 
-def _power(n: int) -> int:
-    """The next power of two."""
-    return 1 << max(0, n - 1).bit_length()
+def _round_up(n: int, bits: int = 1) -> int:
+    """The next number of which only the first ``bits`` binary digits are not 0; a power of two for one."""
+    step = 1 << max(0, (n - 1).bit_length() - bits)
+    return max(1, -(-n // step) * step)
 
 
 def _choice(name: str, bucket: _Bucket, info: AdapterInfo) -> tuple[str, Tile] | None:

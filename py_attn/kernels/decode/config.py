@@ -252,7 +252,11 @@ def _shape_for_registers(rows: int, keys: RowLoads, values: RowLoads, info: Adap
     subgroups = info.subgroup_min_size >= (4 if info.software else _SMALL_TEAM)
     team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
     fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(keys.numbers, values.numbers)))
-    needed = max(_LANES, fitting, -(-keys.numbers * fitting // _MAX_REGISTERS))
+    needed = -(-keys.numbers * fitting // _MAX_REGISTERS)
+    if subgroups and not info.software and keys.codes and keys.words == 1:
+        # A key's codes take few registers, and half the lanes exchange half as many sums.
+        needed = min(needed, keys.segments // 2)
+    needed = max(_LANES, fitting, needed)
     lanes = min(team, max(power_of_two(fitting), min(power_of_two(needed), power_of_two(keys.segments))))
     value_lanes = max(lanes, min(team, power_of_two(values.segments)))
     if not subgroups:
