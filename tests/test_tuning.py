@@ -181,7 +181,8 @@ def test_time_is_left_for_the_finalists_to_be_measured_again():
         mock.patch.object(device.tuner, "_time", time),
     ):
         run(device.tuner._measure_bucket("bucket", candidates, has_time))
-    assert left_for == [0.0, 1.0 + 3.0, 3.0 + 3.0]
+    # Before each candidate, the longest so far and three finalists; before each finalist, that one.
+    assert left_for == [0.0, 1.0 + 3 * 0.15, 3.0 + 3 * 0.15, 0.15, 0.15, 0.15]
     assert now == 1.0 + 3.0 + 2.0 + (1.0 + 3.0 + 2.0)
 
 

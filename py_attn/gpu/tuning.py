@@ -38,6 +38,8 @@ _MAX_WARMUP_RUNS = 32
 _GAIN = 0.97
 # The fastest so many, and the static choice, are measured once more at the end, one right after the other.
 _FINALISTS = 3
+# Seconds that a measurement takes once the pipeline is there: three times warming and measuring, and waiting.
+_FINAL_S = 0.15
 _MAX_BUCKETS = 64
 
 
@@ -196,17 +198,15 @@ class Tuner:
         """Find the fastest candidate; None when there was not enough time to compare any."""
         us: dict[str, float] = {}
         static = next(iter(candidates))
-        longest = finals_s = 0.0
+        longest = 0.0
         for name, record in candidates.items():
             # Another candidate, whose pipeline is yet to be compiled, takes about as long as the longest so
             # far, and the finalists are measured again.
-            if not has_time(longest + finals_s):
+            if not has_time(longest + _FINALISTS * _FINAL_S if us else 0.0):
                 break
             begun = time.monotonic()
             taken = await self._time(record, us.get(static))
             longest = max(longest, time.monotonic() - begun)
-            if name == static:
-                finals_s = _FINALISTS * longest
             if taken is not None:
                 us[name] = taken
             elif name == static:
@@ -215,9 +215,9 @@ class Tuner:
             return None
         # While a pipeline is compiled the GPU's clock may fall, so that what was measured next ran slower.
         # Now all pipelines are there.
-        finalists = sorted(us, key=us.__getitem__)[:_FINALISTS]
-        for name in dict.fromkeys([*finalists, static]) if len(us) > 1 else ():
-            again = await self._time(candidates[name], None)
+        fastest = sorted(us, key=us.__getitem__)[:_FINALISTS]
+        for name in dict.fromkeys([static, *fastest]) if len(us) > 1 else ():
+            again = await self._time(candidates[name], None) if has_time(_FINAL_S) else None
             if again is not None:
                 us[name] = min(us[name], again)
         best = min(us, key=us.__getitem__)
