@@ -75,6 +75,11 @@ KEPT = """async (changes) => {
     return kept;
 }"""
 
+INTERPRETER_IS_KEPT = """async () => {
+    const kept = await (await caches.open('py-attn-assets')).keys();
+    return kept.some(({ url }) => url.includes('asm.wasm'));
+}"""
+
 
 def taken_early(page, url):
     """Visit the page; how many of its pipelines had been compiled early."""
@@ -101,6 +106,36 @@ def test_a_visit_compiles_the_first_map_s_pipelines_while_python_starts(page, si
     for change in ({"build": "another"}, {"adapter": "another"}):
         page.evaluate(KEPT, {"build": kept["build"], "adapter": kept["adapter"], "sources": []} | change)
         assert taken_early(page, site_url) == first
+
+
+def test_a_repeated_visit_takes_the_interpreter_from_the_http_cache(
+    browser_type, browser_type_launch_args, site_url, tmp_path
+):
+    """With what comes from there the browser keeps machine code, in a profile on disk."""
+    with browser_type.launch_persistent_context(str(tmp_path), **browser_type_launch_args) as context:
+        page = context.new_page()
+        answers = []
+        page.on("response", lambda answer: "asm.wasm?" in answer.url and answers.append(answer))
+        page.goto(site_url)
+        wait_until_ready(page)
+        until(page, lambda: page.evaluate(INTERPRETER_IS_KEPT), "the interpreter to be kept")
+        assert [answer.status for answer in answers] == [200]
+        page.goto(site_url)
+        wait_until_ready(page)
+        assert [answer.status for answer in answers] == [200, 200]
+        assert page.evaluate("pyAttn.run('6 * 7')") == 42
+
+
+def test_a_repeated_visit_needs_no_http_cache(page, site_url):
+    """Without a profile on disk Chromium's has no room for the interpreter; the page has kept it too."""
+    answers = []
+    page.on("response", lambda answer: "asm.wasm?" in answer.url and answers.append(answer))
+    page.goto(site_url)
+    wait_until_ready(page)
+    until(page, lambda: page.evaluate(INTERPRETER_IS_KEPT), "the interpreter to be kept")
+    page.goto(site_url)
+    wait_until_ready(page)
+    assert len(answers) == 1
 
 
 def test_a_visit_needs_no_list_of_pipelines(page, site_url):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from py_attn import turboquant_reference
 from py_attn.gpu.dtypes import DTYPES, round_to
 
 Array = npt.NDArray[Any]
@@ -47,6 +46,8 @@ def cached(x: npt.ArrayLike, dtype: str, *, scale: npt.ArrayLike | None = None) 
         return np.where(np.isnan(codes), 0, codes).astype(np.float64) * factor
     if dtype in ("q8_0", "q4_0"):
         return _blocks(rows, dtype)
+    from py_attn import turboquant_reference  # a start does not need it
+
     return turboquant_reference.roundtrip(rows, int(dtype.removeprefix("turboquant")), np.float32).astype(
         np.float64
     )

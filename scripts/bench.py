@@ -20,6 +20,7 @@ import time
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
@@ -115,8 +116,11 @@ def run(site: Path, options: str = "") -> dict[str, dict[str, Any]]:
     lines: queue.Queue[str] = queue.Queue()
     with SiteServer((HOST, 0), partial(ReportHandler, directory=str(site), lines=lines)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=find_browser(), args=browser_flags())
+        # A profile on disk, as visitors have: without one Chromium keeps no machine code of the interpreter.
+        with TemporaryDirectory(ignore_cleanup_errors=True) as profile, sync_playwright() as playwright:
+            browser = playwright.chromium.launch_persistent_context(
+                profile, executable_path=find_browser(), args=browser_flags()
+            )
             page = browser.new_page()
             page.on("pageerror", lambda error: lines.put(f"page error: {error}"))
             page.goto(f"{address(server)}bench.html?report=/report{'&' if options else ''}{options}")

@@ -50,6 +50,8 @@ await start(Viewer())
 sys.path.insert(0, "/")
 import packing, recording_bridge
 await start(Viewer(lambda: request_device(recording_bridge.RecordingBridge())))
+# What waits for nothing else may need any of these, a model for example.
+await Viewer().import_rest()
 imported = list(sys.modules)
 packs = packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported, templates)
 (*packs, await packing.write_pipelines(recording_bridge.RecordingBridge, draw))

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,8 +31,10 @@ from py_attn.gpu.queue import Queue
 from py_attn.gpu.replacing import Replacement, Rewrite
 from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Dense, Storage, Tensor, contiguous_strides, dense
-from py_attn.gpu.timing import Timer
 from py_attn.gpu.tuning import Measured, Tuner
+
+if TYPE_CHECKING:
+    from py_attn.gpu.timing import Timer
 
 #: A file is uploaded in parts of this size; between two of them a task can be cancelled.
 _PART_BYTES = 4 << 20
@@ -412,6 +414,8 @@ class Device:
     @contextmanager
     def timer(self) -> Iterator[Timer]:
         """Time every dispatch made inside: ``with device.timer() as timer: …; await timer.results()``."""
+        from py_attn.gpu.timing import Timer  # a start does not need it
+
         with Timer(self.queue).running() as timer:
             yield timer
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from py_attn.gpu.device import Device, as_tensor
 from py_attn.gpu.kernel import Arg
 from py_attn.gpu.tensor import Tensor
-from py_attn.tracing import Lookup, Packed, trace_mask_mod, trace_prob_mod, trace_score_mod
+
+if TYPE_CHECKING:
+    from py_attn.tracing import Lookup
 
 #: Tensors that score_mod and mask_mod look things up in and that are bound one by one, at most.
 MAX_CAPTURED = 4
@@ -80,6 +83,10 @@ def trace_mods(
     TypeError, ValueError
         When a function cannot be traced, or uses a tensor of another device.
     """
+    if score_mod is mask_mod is prob_mod is None:
+        return Mods(), {}
+    from py_attn.tracing import Packed  # a start does not need it
+
     tensors: list[Tensor] = []
     mods = _traced(tensors, score_mod, mask_mod, prob_mod, slope, differentiated)
     room = device.info.limits["maxStorageBuffersPerShaderStage"] - others
@@ -106,6 +113,8 @@ def _traced(
     differentiated: Sequence[Tensor],
 ) -> Mods:
     """The functions traced; the tensors that they read are appended to ``tensors``."""
+    from py_attn.tracing import trace_mask_mod, trace_prob_mod, trace_score_mod
+
     lookups: list[Lookup] = []
     wgsl = ""
     if score_mod is not None:

@@ -8,32 +8,44 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from py_attn.gpu.device import Device, default_device
-from py_attn.models import minilm, minilm_weights
-from py_attn.models.files import Source, open_asset, read_asset
-from py_attn.models.minilm import MiniLM, MiniLMReference
 from py_attn.models.sample import Sample, load_sample
 from py_attn.models.trace import LayerTrace, Trace
-from py_attn.models.wordpiece import Encoding, WordPiece
 
 if TYPE_CHECKING:
+    from py_attn.models.files import Source
+    from py_attn.models.minilm import MiniLM, MiniLMReference
     from py_attn.models.smollm2 import SmolLM2
     from py_attn.models.smollm2_values import Alternative, Difference, Timing, Token
+    from py_attn.models.wordpiece import Encoding, WordPiece
 
 #: Called with what is being loaded ("vocabulary", "weights" or "upload") and its bytes so far and in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 KNOWN = ("minilm", "smollm2")
 
-#: What comes from the language model's modules, which a page that shows sentences only does not import.
-_LATE = {"SmolLM2": "smollm2"} | dict.fromkeys(
-    ("Alternative", "Difference", "Timing", "Token"), "smollm2_values"
-)
+#: The modules of what is imported when it is first used: a page starts with a trace, not with a model.
+_LATE = {
+    "Alternative": "smollm2_values",
+    "Difference": "smollm2_values",
+    "Encoding": "wordpiece",
+    "MiniLM": "minilm",
+    "MiniLMReference": "minilm",
+    "SmolLM2": "smollm2",
+    "Timing": "smollm2_values",
+    "Token": "smollm2_values",
+    "WordPiece": "wordpiece",
+}
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(importlib.import_module(f"py_attn.models.{_LATE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{__name__}.{_LATE[name]}")
+        return globals().setdefault(name, getattr(module, name))
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATE})
 
 
 async def load(
@@ -114,6 +126,7 @@ async def load(
         )
     # As of `_LATE`.
     from py_attn.models import smollm2_load
+    from py_attn.models.files import open_asset
 
     file = await open_asset(
         "smollm2/model.gguf",
@@ -139,6 +152,12 @@ async def load(
 async def _load_minilm(
     weights: Source | None, vocabulary: Source | None, device: Device | None, backend: str, report: Progress
 ) -> MiniLM | MiniLMReference:
+    # As of `_LATE`.
+    from py_attn.models import minilm, minilm_weights
+    from py_attn.models.files import read_asset
+    from py_attn.models.minilm import MiniLMReference
+    from py_attn.models.wordpiece import WordPiece
+
     words = bytes(
         await read_asset(
             "minilm/vocab.txt",

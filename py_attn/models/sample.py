@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from py_attn import reference
-from py_attn.models.safetensors import BytesLike
 from py_attn.models.trace import LayerTrace, Trace
+
+if TYPE_CHECKING:
+    from py_attn.models.safetensors import BytesLike
 
 Array: TypeAlias = npt.NDArray[np.float32]
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import py_attn as pa
+
 MAX_NAMES = 300
 _MAX_DETAIL = 120
 _MAX_TEXT = 100_000
@@ -54,6 +56,8 @@ def _attributes(here: Mapping[str, Any], chain: str, prefix: str) -> list[Option
 
 def _plain_attribute(value: Any, name: str) -> Any:
     """An attribute that is there without running any code, else the descriptor or ``_MISSING``."""
+    if value is pa or value is pa.models:
+        return getattr(value, name, _MISSING)  # it may be imported only now, but that code is ours
     if inspect.ismodule(value):
         return vars(value).get(name, _MISSING)
     try:

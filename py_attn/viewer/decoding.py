@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import py_attn as pa
 from py_attn import reference
-from py_attn.viewer.sources.mods import Mods
 from py_attn.viewer.sources.source import Array
+
+if TYPE_CHECKING:
+    from py_attn.viewer.sources.mods import Mods
 
 #: "auto" would take one split for so short a cache, and there would be nothing to combine.
 DEFAULT_SPLITS = 4

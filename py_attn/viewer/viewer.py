@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.engines.host import GivenEngine, ReferenceEngine
 from py_attn.viewer.methods import METHODS, early_methods
 from py_attn.viewer.sources.given import GivenSource
-from py_attn.viewer.sources.mods import LIMIT_SECONDS, ModError, compile_mods, explain
+from py_attn.viewer.sources.limit import LIMIT_SECONDS
 from py_attn.viewer.sources.reading import Reading, possible
 from py_attn.viewer.sources.source import Layer, Source
 from py_attn.viewer.writing import Writer
@@ -111,6 +112,13 @@ class Viewer:
         """See :func:`py_attn.viewer.methods.early_methods`."""
         return early_methods()
 
+    async def import_rest(self) -> None:
+        """Import what a start does without, so that nothing that is asked for later waits for it."""
+        for package in (pa, pa.models):
+            for name in package.__all__:
+                getattr(package, name)
+                await asyncio.sleep(0)  # what a visitor asks for meanwhile comes first
+
     async def call(self, method: str, payload: dict[str, Any], progress: Progress | None = None) -> Any:
         """Call a method of :data:`py_attn.viewer.methods.METHODS` by its name.
 
@@ -190,13 +198,16 @@ class Viewer:
         engine.check(source.heads, source.length, source.head_dim)
         self.decode = None
         problem = None
-        # The visitor's text applies to the next source too, unless it fails there.
-        try:
-            source = self.edited(source, self.edit_text)
-        except ModError as error:
-            problem = explain(error)
-            if not error.finished:
-                self.edit_text = ""
+        if self.edit_text:
+            from py_attn.viewer.sources.mods import ModError, explain  # a start does not need it
+
+            # The visitor's text applies to the next source too, unless it fails there.
+            try:
+                source = self.edited(source, self.edit_text)
+            except ModError as error:
+                problem = explain(error)
+                if not error.finished:
+                    self.edit_text = ""
         self.show(source)
         return self.describe() | {"editError": problem}
 
@@ -230,8 +241,12 @@ class Viewer:
         """
         if isinstance(source, GivenSource):
             return source
-        given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
-        mods = compile_mods(text, self.device, limit_seconds=self.limit_seconds, **given) if text else None
+        mods = None
+        if text:
+            from py_attn.viewer.sources.mods import compile_mods  # a start does not need it
+
+            given = {"heads": source.heads, "length": source.length, "tokens": list(source.tokens)}
+            mods = compile_mods(text, self.device, limit_seconds=self.limit_seconds, **given)
         return replace(source, masking=replace(source.masking, mods=mods))
 
     def layer(self, layer: int) -> tuple[Source, Layer]:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from py_attn.kernels.quantization.turboquant import Format
-
 #: The longest text, also over a ring: the queries and keys of all of it are kept for the maps.
 HISTORY = 2048
 #: How long one call writes: other calls are answered between two of them, and Stop takes effect.
@@ -311,6 +309,8 @@ def _told(number: int, text: str, log_probability: float | None) -> dict[str, An
 def _cache_bytes(model: Any, dtype: str, context: int) -> int:
     """What caches of all layers take."""
     if dtype.startswith("turboquant"):
+        from py_attn.kernels.quantization.turboquant import Format  # a start does not need it
+
         row = 4 * Format(int(dtype[-1]), model.head_dim).words
     else:
         row = model.head_dim * (4 if dtype == "float32" else 2)

@@ -47,13 +47,47 @@ export function createAssets(baseUrl) {
    * @returns {Promise<ArrayBuffer>}
    */
   async function fetchAsset(name, { onProgress = () => {}, signal } = {}) {
-    const entry = (await manifest()).assets[name];
-    if (!entry) throw new AssetError(`manifest.json lists no asset named ${name}`);
+    const entry = await find(name);
     signal?.throwIfAborted();
-    return load(name, entry, new URL(entry.path, baseUrl), onProgress, signal);
+    return load(name, entry, addressOf(entry), onProgress, signal);
   }
 
-  return { manifest, fetch: fetchAsset };
+  /**
+   * Resolves with an asset as a response that may still be arriving, for `WebAssembly.instantiateStreaming`. With a response of
+   * its HTTP cache a browser keeps the machine code that it has made, so that later visits need not compile it again.
+   *
+   * Rejects like `fetch`, and so does `verified`, which resolves when all bytes are there and are those of the manifest.
+   *
+   * @param {string} name
+   * @param {FetchOptions} [options]
+   * @returns {Promise<{ response: Response, verified: Promise<void> }>}
+   */
+  async function stream(name, { onProgress = () => {}, signal } = {}) {
+    const entry = await find(name);
+    return respond(name, entry, addressOf(entry), onProgress, signal);
+  }
+
+  /** @param {string} name */
+  async function find(name) {
+    const entry = (await manifest()).assets[name];
+    if (!entry) throw new AssetError(`manifest.json lists no asset named ${name}`);
+    return entry;
+  }
+
+  /** @param {ManifestEntry} entry */
+  function addressOf(entry) {
+    const url = new URL(entry.path, baseUrl);
+    // With the hash in the address, no HTTP cache can answer with an older version of the file.
+    url.searchParams.set('sha256', entry.sha256.slice(0, 16));
+    return url;
+  }
+
+  /** Where a file is asked for. @param {string} name */
+  async function address(name) {
+    return addressOf(await find(name));
+  }
+
+  return { manifest, address, fetch: fetchAsset, stream };
 }
 
 /** @param {URL} url @returns {Promise<Manifest>} */
@@ -73,8 +107,6 @@ async function readManifest(url) {
  * @param {AbortSignal | undefined} signal
  */
 async function load(name, entry, url, onProgress, signal) {
-  // With the hash in the address, no HTTP cache can answer with an older version of the file.
-  url.searchParams.set('sha256', entry.sha256.slice(0, 16));
   const cache = await openCache();
   const kept = await cache?.match(url);
   if (kept) {
@@ -89,6 +121,43 @@ async function load(name, entry, url, onProgress, signal) {
   signal?.throwIfAborted();
   if (cache) void keep(cache, url, bytes); // nothing waits for the disk
   return bytes;
+}
+
+/**
+ * @param {string} name
+ * @param {ManifestEntry} entry
+ * @param {URL} url
+ * @param {OnProgress} onProgress
+ * @param {AbortSignal | undefined} signal
+ */
+async function respond(name, entry, url, onProgress, signal) {
+  const cache = await openCache();
+  if (await cache?.match(url)) {
+    // Only what was verified is kept; the HTTP cache has the same response.
+    const response = (await answerOfCache(url)) ?? new Response(await load(name, entry, url, () => {}, signal));
+    onProgress(entry.bytes, entry.bytes);
+    return { response, verified: Promise.resolve() };
+  }
+  const response = await ask(name, url, { signal });
+  const verified = read(name, entry, response.clone(), onProgress, signal).then(async (bytes) => {
+    await verify(name, entry, bytes);
+    if (cache) void keep(cache, url, bytes);
+  });
+  return { response, verified };
+}
+
+/**
+ * What the browser's HTTP cache still has, without asking the server.
+ * @param {URL} url
+ * @returns {Promise<Response | undefined>}
+ */
+async function answerOfCache(url) {
+  try {
+    const response = await fetch(url, { cache: 'only-if-cached', mode: 'same-origin' });
+    return response.ok ? response : undefined;
+  } catch {
+    return undefined; // it was removed from there, or the site is of another origin
+  }
 }
 
 /** @returns {Promise<Cache | undefined>} nothing where storage is missing or forbidden */
@@ -151,7 +220,17 @@ async function ask(name, url, init) {
  * @param {AbortSignal | undefined} signal
  */
 async function download(name, entry, url, onProgress, signal) {
-  const response = await ask(name, url, { signal });
+  return read(name, entry, await ask(name, url, { signal }), onProgress, signal);
+}
+
+/**
+ * @param {string} name
+ * @param {ManifestEntry} entry
+ * @param {Response} response
+ * @param {OnProgress} onProgress
+ * @param {AbortSignal | undefined} signal
+ */
+async function read(name, entry, response, onProgress, signal) {
   const bytes = new Uint8Array(entry.bytes);
   let loaded = 0;
   const reader = response.body?.getReader();

@@ -200,12 +200,14 @@ const worker = {
   },
 };
 
-/** The first map is there; what a start can do without follows when the maps beside it are drawn. */
+/** The first map is there; what a start can do without follows, and is imported, when the maps beside it are drawn. */
 function endStart() {
   ended = true;
   const keep = pipelines.drawn();
   setTimeout(() => {
-    wholePython().catch(() => {});
+    wholePython()
+      .then(() => viewer.import_rest())
+      .catch(() => {});
     void keep();
   }, REST_AFTER_MS);
 }

@@ -36,12 +36,13 @@ beforeEach(() => {
     [FILE, () => new Response(content)],
   ]);
   vi.stubGlobal('caches', { open: async () => cache });
-  vi.stubGlobal('fetch', async (/** @type {URL} */ url) => {
+  const fetched = async (/** @type {URL} */ url) => {
     asked.push(url.href);
     const answer = answers.get(url.href);
     if (!answer) throw new TypeError('refused');
     return answer();
-  });
+  };
+  vi.stubGlobal('fetch', vi.fn(fetched));
 });
 
 describe('createAssets', () => {
@@ -65,6 +66,42 @@ describe('createAssets', () => {
     kept.set(`${BASE}models/a.bin?sha256=old`, new Response('old'));
     await createAssets(BASE).fetch('a');
     await vi.waitFor(() => expect([...kept.keys()]).toEqual([FILE]));
+  });
+
+  it('gives a file as a response, which is verified while it is used, and keeps it', async () => {
+    const onProgress = vi.fn();
+    const { response, verified } = await createAssets(BASE).stream('a', { onProgress });
+    expect(new Uint8Array(await response.arrayBuffer())).toEqual(content);
+    await verified;
+    expect(onProgress).toHaveBeenLastCalledWith(content.length, content.length);
+    await vi.waitFor(() => expect([...kept.keys()]).toEqual([FILE]));
+  });
+
+  it('gives a kept file as the response of the HTTP cache, with which the browser keeps machine code', async () => {
+    kept.set(FILE, new Response(content));
+    const cached = new Response(content);
+    answers.set(FILE, () => cached);
+    const { response, verified } = await createAssets(BASE).stream('a');
+    await verified;
+    expect(response).toBe(cached);
+    expect(fetch).toHaveBeenLastCalledWith(new URL(FILE), { cache: 'only-if-cached', mode: 'same-origin' });
+  });
+
+  it.each([
+    ['nothing', () => Promise.reject(new TypeError('not there'))],
+    ['an error', () => new Response('', { status: 504 })],
+  ])('gives a kept file as its bytes where the HTTP cache has %s', async (_, answer) => {
+    kept.set(FILE, new Response(content));
+    answers.set(FILE, /** @type {any} */ (answer));
+    const { response } = await createAssets(BASE).stream('a');
+    expect(new Uint8Array(await response.arrayBuffer())).toEqual(content);
+  });
+
+  it('tells of a response that is not what the manifest says, and does not keep it', async () => {
+    answers.set(FILE, () => new Response('strange'));
+    const { verified } = await createAssets(BASE).stream('a');
+    await expect(verified).rejects.toThrow(`expected ${sha256}`);
+    expect([...kept.keys()]).toEqual([]);
   });
 
   it('works where the browser has no cache', async () => {

@@ -11,6 +11,8 @@ import py_attn as pa
 from py_attn.colormaps import Pixels
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.config import Variant
+from py_attn.kernels.attention.forward import attention
+from py_attn.kernels.attention.weights import attention_weights
 from py_attn.viewer.engines.engine import Engine, Style, Window, in_chunks, objective_gradient
 from py_attn.viewer.sources.source import Array, Layer, Masking
 
@@ -79,7 +81,7 @@ class GPUEngine(Engine):
             if isinstance(layer.lse, Tensor) and not masking.mods:
                 lse = layer.lse
             else:
-                _, lse = pa.attention(
+                _, lse = attention(
                     query,
                     key,
                     value,
@@ -162,14 +164,14 @@ class GPUEngine(Engine):
             keywords["mask"] = self.device.tensor(np.ascontiguousarray(bias))
         query = layer.query[:, :, row : row + 1]
         sinks = masking.sinks
-        _, lse = pa.attention(query, layer.key, layer.value, return_lse=True, sinks=sinks, **keywords)
+        _, lse = attention(query, layer.key, layer.value, return_lse=True, sinks=sinks, **keywords)
         uploaded = Uploaded(query, layer.key, layer.value, lse, keywords, masking, sinks)
         return uploaded, window._replace(rows=slice(0, 1))
 
     async def _gradient(self, uploaded: Uploaded) -> Tensor:
         """:func:`objective_gradient` of a layer's output; computed the first time."""
         if uploaded.gradient is None:
-            out = pa.attention(
+            out = attention(
                 uploaded.query, uploaded.key, uploaded.value, sinks=uploaded.sinks, **uploaded.keywords
             )
             # A sum of squares may be more than float16 holds.
@@ -212,7 +214,7 @@ class GPUEngine(Engine):
 
     def _compute(self, uploaded: Uploaded, window: Window, style: Style, **more: Any) -> Tensor:
         """What :func:`py_attn.attention_weights` gives for a window."""
-        return pa.attention_weights(
+        return attention_weights(
             uploaded.query,
             uploaded.key,
             uploaded.lse,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 import py_attn as pa
-from py_attn import reference, turboquant_reference
+from py_attn import reference
 from py_attn.gpu.dtypes import round_to
-from py_attn.kernels.quantization.turboquant import Format
 from py_attn.viewer.methods import method
 from py_attn.viewer.panels.kernel import read_timer, spread
-from py_attn.viewer.sources.mods import Mods
 from py_attn.viewer.sources.source import Array
 from py_attn.viewer.viewer import Viewer
+
+if TYPE_CHECKING:
+    from py_attn.viewer.sources.mods import Mods
 
 DTYPES = ("float32", "float16", "turboquant4", "turboquant3", "turboquant2")
 REPEATS = 3
@@ -178,6 +179,8 @@ async def _on_device(device: pa.Device, step: _Step, dtype: str) -> _Result:
 def _in_numpy(step: _Step, dtype: str) -> _Result:
     key, value = (rounded(x, dtype) for x in (step.key, step.value))
     if dtype.startswith("turboquant"):
+        from py_attn.kernels.quantization.turboquant import Format  # a start does not need it
+
         row_bytes = [4 * Format(int(dtype[-1]), x.shape[3]).words for x in (key, value)]
     else:
         row_bytes = [np.dtype(dtype).itemsize * (x.shape[3] + -x.shape[3] % 4) for x in (key, value)]
@@ -188,5 +191,7 @@ def _in_numpy(step: _Step, dtype: str) -> _Result:
 def rounded(x: Array, dtype: str) -> Array:
     """Keys or values [..., D] as a cache of ``dtype`` gives them back, float32."""
     if dtype.startswith("turboquant"):
+        from py_attn import turboquant_reference  # a start does not need it
+
         return np.asarray(turboquant_reference.roundtrip(x, int(dtype[-1]), np.float32), np.float32)
     return np.asarray(round_to(x, dtype), np.float32)

@@ -7,7 +7,6 @@ from typing import Any
 from py_attn.viewer.engines.engine import Window
 from py_attn.viewer.engines.gpu import GPUEngine
 from py_attn.viewer.methods import method
-from py_attn.viewer.sources.mods import explain
 from py_attn.viewer.sources.source import Layer, Masking
 from py_attn.viewer.viewer import Viewer
 
@@ -23,6 +22,8 @@ async def edit(viewer: Viewer, text: str, layer: int = 0) -> dict[str, Any]:
         they were; ``edited``: which of the two functions apply; ``wgsl``: the functions as WGSL; ``kernel``:
         the whole shader.
     """
+    from py_attn.viewer.sources.mods import explain  # a start does not need it
+
     before, chosen = viewer.base_layer(layer)
     try:
         source = viewer.edited(before, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from py_attn import models
+import py_attn as pa
 from py_attn.gpu.device import Device
 from py_attn.gpu.tensor import Tensor
 from py_attn.models.sample import load_sample
@@ -26,9 +26,9 @@ async def load_model(viewer: Viewer, progress: Progress | None = None) -> dict[s
     """Load MiniLM, calling ``progress(stage, loaded, total)``; ``loaded`` is False if cancelled."""
     try:
         if viewer.device is None:
-            viewer.model = await models.load("minilm", backend="numpy", progress=progress)
+            viewer.model = await pa.models.load("minilm", backend="numpy", progress=progress)
         else:
-            viewer.model = await models.load("minilm", device=viewer.device, progress=progress)
+            viewer.model = await pa.models.load("minilm", device=viewer.device, progress=progress)
     except asyncio.CancelledError:
         return {"loaded": False}
     return {"loaded": True}

@@ -7,20 +7,22 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import py_attn as pa
-from py_attn.gpu.replacing import Rewrite
 from py_attn.gpu.tensor import Tensor
-from py_attn.gpu.timing import DispatchTiming, Timer
 from py_attn.kernels.attention.config import VARIANTS
 from py_attn.viewer.methods import method
 from py_attn.viewer.panels.accuracy import compare, errors, rows_of, sampled_rows
 from py_attn.viewer.panels.operations import OPERATIONS, first_positions
 from py_attn.viewer.sources.source import Array, Layer, Masking
 from py_attn.viewer.viewer import Progress, Viewer
+
+if TYPE_CHECKING:
+    from py_attn.gpu.replacing import Rewrite
+    from py_attn.gpu.timing import DispatchTiming, Timer
 
 PARTS = ("upload", "compile", "dispatch", "readback")
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import py_attn as pa
-from py_attn import reference, turboquant_reference
+from py_attn import reference
 from py_attn.gpu.tensor import Tensor
 from py_attn.viewer.sources.source import Array
 
@@ -138,6 +138,8 @@ async def _exact_decode(arrays: Arrays, prepared: Any) -> Exact:
     _, cache = prepared
     if not cache.key_format:
         return lambda dtype: (reference.decode_attention(query[:, :, -1:], key, value, compute_dtype=dtype),)
+    from py_attn import turboquant_reference  # a start does not need it
+
     # Computed from the codes in the cache, because quantisation is not an error of this kernel.
     codes = [
         turboquant_reference.unpack(await storage.numpy(), form.bits, form.dim)

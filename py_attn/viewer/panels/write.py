@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from py_attn import models
+import py_attn as pa
 from py_attn.viewer.methods import method
-from py_attn.viewer.sources.written import written_source
 from py_attn.viewer.viewer import Progress, Viewer
 from py_attn.viewer.writing import CALL_SECONDS, Writer, cache_options
 
@@ -36,7 +35,7 @@ async def write_load(
         raise ValueError("the language model needs WebGPU, which is not available here")
     given = cache_options(cache, context, ring, sink_tokens)
     try:
-        model = await models.load(MODEL, device=viewer.device, progress=progress, **given)
+        model = await pa.models.load(MODEL, device=viewer.device, progress=progress, **given)
     except asyncio.CancelledError:
         return {"loaded": False}
     viewer.writer = Writer(model)
@@ -108,6 +107,8 @@ async def write_compare(
 @method()
 async def write_view(viewer: Viewer, growing: bool = False) -> dict[str, Any]:
     """Show the text as the source. While it is ``growing`` the decode panel stays with what it has."""
+    from py_attn.viewer.sources.written import written_source  # a start does not need it
+
     writer = _writer(viewer)
     decode = viewer.decode
     if not growing:

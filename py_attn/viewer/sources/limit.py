@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+#: For running the text, and for each call of a function that it defines.
+LIMIT_SECONDS = 3.0
 #: The name of :meth:`Limit.step` in the text's namespace.
 STEP = "__py_attn_step__"
 #: Steps from one look at the clock to the next. What takes fewer may take any time, so that a machine which

@@ -20,12 +20,10 @@ from py_attn.errors import DeviceLostError
 from py_attn.gpu.tensor import Tensor
 from py_attn.traced import Row, Traced, gather
 from py_attn.tracing import trace_mask_mod, trace_score_mod
-from py_attn.viewer.sources.limit import STEP, Limit, NotFinishedError, compile_with_steps
+from py_attn.viewer.sources.limit import LIMIT_SECONDS, STEP, Limit, NotFinishedError, compile_with_steps
 
 FILE = "<score_mod>"
 NAMES = ("score_mod", "mask_mod")
-#: For running the text, and for each call of a function that it defines.
-LIMIT_SECONDS = 3.0
 
 _TEXT_TASK = "it is run once from top to bottom and must define score_mod, mask_mod or both"
 _TASKS = {

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from py_attn.gpu.tensor import Tensor
-from py_attn.viewer.sources.mods import Mods
+
+if TYPE_CHECKING:
+    from py_attn.viewer.sources.mods import Mods
 
 Array = npt.NDArray[Any]
 

@@ -1,7 +1,8 @@
 /** How long the main page takes to its first map, in a frame of this page: with an empty cache, and again with a full one. */
 
-import { ASSET_CACHE } from '../assets.js';
+import { ASSET_CACHE, createAssets } from '../assets.js';
 import { NOTES_CACHE } from '../notes.js';
+import { INTERPRETER } from '../runtime/boot.js';
 
 /** @typedef {import('./types').Start} Start */
 
@@ -17,7 +18,7 @@ const PREFIX = 'py-attn:';
  * @returns {Promise<Start>}
  */
 export async function measureStart(place, visit) {
-  if (visit === 'first') for (const name of [ASSET_CACHE, NOTES_CACHE]) await caches.delete(name);
+  if (visit === 'first') await forget();
   const card = /** @type {HTMLElement} */ (place.closest('section'));
   card.hidden = false;
   const frame = document.createElement('iframe');
@@ -32,6 +33,14 @@ export async function measureStart(place, visit) {
   } finally {
     place.replaceChildren();
   }
+}
+
+/** Empties what a visit keeps. */
+async function forget() {
+  for (const name of [ASSET_CACHE, NOTES_CACHE]) await caches.delete(name);
+  // The browser keeps machine code with the response that it was made from; a new response has none.
+  const interpreter = await createAssets(document.baseURI).address(INTERPRETER);
+  await (await fetch(interpreter, { cache: 'reload' })).arrayBuffer();
 }
 
 /** @param {HTMLIFrameElement} frame @returns {Promise<Record<string, number>>} */

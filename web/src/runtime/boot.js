@@ -10,7 +10,7 @@ import { timed, watchImports, watchWebAssembly } from './profile.js';
  * @typedef {(progress: BootProgress) => void} OnBootProgress
  */
 
-const INTERPRETER = 'pyodide.asm.wasm';
+export const INTERPRETER = 'pyodide.asm.wasm';
 /** The standard library and the packages; of modules only those that a start imports, compiled. */
 export const START = 'python-start';
 /** All other modules. */
@@ -29,13 +29,13 @@ EMPTY_ZIP.set([0x50, 0x4b, 5, 6]); // the end of a directory without entries
  */
 export async function bootPython(base, assets, onProgress, profile) {
   if (profile) watchWebAssembly();
-  const { files, finished } = await downloadAll(assets, onProgress);
-  const archive = /** @type {Promise<ArrayBuffer>} */ (files.get(START)).then((bytes) => timed('inflate', () => inflate(bytes)));
+  const { interpreter, start, finished } = await downloadAll(assets, onProgress);
+  const archive = start.then((bytes) => timed('inflate', () => inflate(bytes)));
   const complete = Promise.all([finished, archive]);
   const indexURL = new URL('pyodide/', base).href;
   const restore = answerFetch({
-    [`${indexURL}${INTERPRETER}`]: { type: 'application/wasm', body: files.get(INTERPRETER) },
-    [`${indexURL}python_stdlib.zip`]: { type: 'application/zip', body: EMPTY_ZIP },
+    [`${indexURL}${INTERPRETER}`]: async () => asWebAssembly((await interpreter).response),
+    [`${indexURL}python_stdlib.zip`]: async () => new Response(EMPTY_ZIP),
   });
   const options = {
     indexURL,
@@ -54,6 +54,7 @@ export async function bootPython(base, assets, onProgress, profile) {
     );
     await Promise.race([complete, loading]); // the error of a failed download says more than Pyodide's
     onProgress({ stage: 'python', loaded: 0, total: 0, name: '' });
+    await complete;
     return await loading;
   } finally {
     restore();
@@ -82,38 +83,41 @@ async function downloadAll(assets, onProgress) {
   /** @type {Map<string, number>} */
   const loaded = new Map();
   let told = 0;
-  /** @type {Map<string, Promise<ArrayBuffer>>} */
-  const files = new Map();
-  for (const name of names) {
-    const loadFile = () =>
-      assets.fetch(name, {
-        onProgress: (bytes) => {
-          loaded.set(name, bytes);
-          const sum = [...loaded.values()].reduce((a, b) => a + b, 0);
-          if (performance.now() - told < 40 && sum < total) return;
-          told = performance.now();
-          onProgress({ stage: 'download', loaded: sum, total, name });
-        },
-      });
-    const file = timed(`fetch ${name}`, loadFile);
-    file.catch(() => {}); // awaited below; without this a second failure would count as unhandled
-    files.set(name, file);
-  }
-  return { files, finished: Promise.all(files.values()) };
+  const progressOf = (/** @type {string} */ name) => (/** @type {number} */ bytes) => {
+    loaded.set(name, bytes);
+    const sum = [...loaded.values()].reduce((a, b) => a + b, 0);
+    if (performance.now() - told < 40 && sum < total) return;
+    told = performance.now();
+    onProgress({ stage: 'download', loaded: sum, total, name });
+  };
+  const start = timed(`fetch ${START}`, () => assets.fetch(START, { onProgress: progressOf(START) }));
+  const interpreter = assets.stream(INTERPRETER, { onProgress: progressOf(INTERPRETER) });
+  const verified = timed(`fetch ${INTERPRETER}`, () => interpreter.then((found) => found.verified));
+  const finished = Promise.all([start, verified]);
+  finished.catch(() => {}); // awaited by the caller; without this a failure before that would count as unhandled
+  return { interpreter, start, finished };
+}
+
+/**
+ * As WebAssembly can be compiled while it arrives; a server may say that it is something else.
+ * @param {Response} response
+ */
+function asWebAssembly(response) {
+  const headers = { 'Content-Type': 'application/wasm' };
+  return response.headers.get('Content-Type') === headers['Content-Type'] ? response : new Response(response.body, { headers });
 }
 
 /**
  * Lets Pyodide's own requests be answered with what is here, its interpreter's with the verified download; the result
  * undoes it.
- * @param {Record<string, { type: string, body: BufferSource | Promise<BufferSource> | undefined }>} answers by their addresses
+ * @param {Record<string, () => Promise<Response>>} answers by their addresses
  */
 function answerFetch(answers) {
   const original = globalThis.fetch;
   globalThis.fetch = async (input, init) => {
     // The downloads themselves come through here too; their addresses carry a hash.
     const answer = answers[input instanceof Request ? input.url : String(input)];
-    if (!answer) return original(input, init);
-    return new Response(await answer.body, { headers: { 'Content-Type': answer.type } });
+    return answer ? answer() : original(input, init);
   };
   return () => {
     globalThis.fetch = original;
