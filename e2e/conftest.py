@@ -36,6 +36,12 @@ from scripts.serve import HOST, serving
 ARTIFACTS = Path(__file__).parent / "artifacts"
 SUB_PATH = "/some/where/"
 NATIVE = os.environ.get("LAB") == "native"
+
+#: WebGPU clears workgroup memory before a kernel runs. Dawn leaves that to the driver where it can, and then
+#: SwiftShader compiles one store for each element, which doubles the time that most kernels take to compile.
+#: With this flag Dawn writes a loop into the shader instead, as it does for drivers without that extension.
+#: Flags in $PY_ATTN_BROWSER_FLAGS come later and override it.
+CLEAR_IN_A_LOOP = "--disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension"
 collect_ignore = [] if NATIVE else ["test_native.py"]
 
 
@@ -74,7 +80,8 @@ def site_url() -> Iterator[str]:
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     executable = find_browser()
     assert executable, "no Chromium: run `npm test`, or `node scripts/python.js setup --browser` once"
-    return {**browser_type_launch_args, "executable_path": str(executable), "args": browser_flags()}
+    flags = [CLEAR_IN_A_LOOP, *browser_flags()]
+    return {**browser_type_launch_args, "executable_path": str(executable), "args": flags}
 
 
 @pytest.fixture(scope="session")

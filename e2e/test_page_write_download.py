@@ -74,7 +74,13 @@ def the_rest_goes_on(page, before):
     expect(title).to_have_text("Layer 0, head 0")
 
 
+def ask_for_little(page):
+    """A prompt of one token needs none of the kernels for several tokens, which take seconds to compile."""
+    page.locator("#write").get_by_role("textbox", name="Prompt").fill("a")
+
+
 def writes_at_last(page):
+    ask_for_little(page)
     with served(page, lambda route: route.fulfill(body=MODEL)):
         load(page)
         expect(page.locator(".write-numbers")).to_contain_text("4 written")
@@ -210,6 +216,7 @@ def test_another_input_is_chosen_while_the_model_is_loaded(writer, halfway):
 
 def test_a_model_that_arrives_while_another_input_is_shown_writes_nothing(writer):
     page = writer
+    ask_for_little(page)
     held = []
     with served(page, lambda route: held.append(route)):
         load(page)
