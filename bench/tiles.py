@@ -76,11 +76,15 @@ def _chosen(run: Run) -> str:
 
 def _name(variant: str, constants: Mapping[str, Any]) -> str:
     if "SUBGROUPS" in constants:
-        return f"matrix {constants['BQ']}x{constants['BK']}"
+        return _name_of_matrices(constants)
     if "DEPTH4" not in constants:
         return variant
     fields = ("TX", "TY", "ROWS", "BK", "DEPTH4", "VALUE_KEYS", "query_resident", "BUFFERS")
     return f"{variant} {name_of(Tile(*(constants[field] for field in fields)))}"
+
+
+def _name_of_matrices(constants: Mapping[str, Any]) -> str:
+    return f"matrix {constants['BQ']}x{constants['BK']}{', in turn' if constants['in_turn'] else ''}"
 
 
 def _candidates(run: Run) -> Iterator[tuple[str, Timed]]:
@@ -93,7 +97,7 @@ def _candidates(run: Run) -> Iterator[tuple[str, Timed]]:
         p = options.problem
         for tile in MATRIX_TILES:
             if tile.fits(p.head_dim, p.value_head_dim, info.limits):
-                yield f"matrix {tile.queries}x{tile.keys}", _with(run, Config("matrix", tile))
+                yield _name_of_matrices(tile.constants()), _with(run, Config("matrix", tile))
         return
     for variant in ("subgroup", "tiled") if info.subgroup_min_size >= 4 else ("tiled",):
         for tile in fitting_tiles(options, info, variant):

@@ -264,6 +264,11 @@ def matrix_cases():
         attention_case(**common, kv_lengths=[0, 37], mask={"dtype": "bool", "shape": [19, 37]}),
         # Tall tiles, and maxima that move within a row.
         attention_case(**common, batch=3, heads=44, kv_heads=44, head_dim=96, queries=256, keys=90, size=2.0),
+        attention_case(
+            **common, batch=3, heads=44, kv_heads=44, head_dim=128, queries=256, keys=90, size=2.0
+        ),
+        attention_case(**common, batch=4, heads=64, kv_heads=64, head_dim=64, queries=130, keys=90, size=2.0),
+        attention_case(**common, batch=2, heads=64, kv_heads=64, head_dim=64, queries=70, keys=90, size=2.0),
     ]
 
 

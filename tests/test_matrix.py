@@ -8,7 +8,7 @@ import pytest
 import py_attn as pa
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.kernels.attention.config import Config, device_variants
-from py_attn.kernels.attention.matrix import MatrixTile
+from py_attn.kernels.attention.matrix import TILES, MatrixTile
 from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
 from tests.test_shaders import naga
@@ -40,22 +40,34 @@ def test_a_call_asks_for_what_it_uses(dims):
     assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
 
 
-@pytest.mark.parametrize(("subgroups", "keys"), [(4, 32), (8, 32), (2, 16), (1, 16)])
-def test_tiles_know_their_memory(subgroups, keys):
-    tile = MatrixTile(subgroups, keys)
+@pytest.mark.parametrize("tile", [*TILES, MatrixTile(2, 32, in_turn=True)])
+def test_tiles_know_their_memory(tile):
     shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))
     launch = launched(*shapes, variant=Config("matrix", tile))
     assert workgroup_memory(launch.wgsl) == tile.workgroup_bytes(96, 48)
 
 
 @pytest.mark.parametrize(
-    ("shape", "rows"),
-    [((1, 16, 4096, 128), 128), ((1, 16, 1024, 128), 64), ((8, 12, 512, 64), 64), ((1, 4, 4096, 256), 64)],
+    ("shape", "tile"),
+    [
+        ((1, 16, 4096, 128), MatrixTile(8, 32)),
+        ((1, 16, 1024, 128), MatrixTile(4, 32)),
+        ((2, 16, 2048, 96), MatrixTile(8, 16)),
+        ((1, 16, 4096, 64), MatrixTile(8, 32, in_turn=True)),
+        ((8, 12, 512, 64), MatrixTile(4, 32, in_turn=True)),
+        ((1, 12, 1024, 64), MatrixTile(4, 32)),
+        ((32, 12, 128, 32), MatrixTile(4, 16)),
+        ((1, 16, 4096, 256), MatrixTile(8, 16)),
+        ((1, 4, 4096, 256), MatrixTile(4, 16)),
+    ],
 )
-def test_tall_tiles_are_for_wide_heads_and_many_rows(shape, rows):
+def test_tall_tiles_are_for_many_rows(shape, tile):
     launch = launched(shape, shape, shape)
-    assert f"const BQ: u32 = {rows}u" in launch.wgsl
-    assert np.prod(launch.workgroups) == shape[0] * shape[1] * shape[2] // rows
+    constants = tile.constants()
+    for name in ("BQ", "BK", "WORKGROUP"):
+        assert f"const {name}: u32 = {constants[name]}u;" in launch.wgsl
+    assert ("var<workgroup> values" not in launch.wgsl) == tile.in_turn
+    assert np.prod(launch.workgroups) == shape[0] * shape[1] * -(-shape[2] // tile.queries)
 
 
 #: What naga does not know of the extension, and what takes its place: types that do not fit each other.
@@ -74,32 +86,42 @@ MULTIPLY = (
 )
 
 
-def test_naga_takes_all_but_the_matrices():
+@pytest.mark.parametrize(
+    ("d", "dv", "tile"),
+    [
+        (64, 64, MatrixTile(4, 32, in_turn=True)),
+        (40, 24, MatrixTile(4, 32)),
+        (24, 40, MatrixTile(8, 32, in_turn=True)),
+        (128, 128, MatrixTile(8, 32)),
+        (96, 96, MatrixTile(8, 16)),
+    ],
+)
+def test_naga_takes_all_but_the_matrices(d, dv, tile):
     wgsl = {}
-    for d, dv in ((64, 64), (40, 24), (128, 128)):
-        shapes = (2, 4, 100, d), (2, 2, 150, d), (2, 2, 150, dv)
-        for keywords in (
-            {},
-            {"causal": True, "return_lse": True},
-            {"window": (30, 0), "softcap": 5.0},
-            {"mask": np.ones((2, 1, 100, 150), bool)},
-            {"mask": np.zeros((100, 150), np.float32), "sinks": np.zeros(4, np.float32), "return_lse": True},
-            {"kv_lengths": np.array([150, 70], np.int32), "causal": "top-left"},
-            {"score_mod": lambda score, b, h, q, kv: score - 0.1 * h * (q - kv)},
-        ):
-            text = launched(*shapes, **keywords).wgsl
-            for known, stand_in in STAND_INS:
-                text = re.sub(known, stand_in, text)
-            assert "f16" not in text
-            wgsl[f"{d} {dv} {', '.join(keywords)}"] = f"{text}\n{MULTIPLY}"
+    shapes = (2, 4, 100, d), (2, 2, 150, d), (2, 2, 150, dv)
+    for keywords in (
+        {},
+        {"causal": True, "return_lse": True},
+        {"window": (30, 0), "softcap": 5.0},
+        {"mask": np.ones((2, 1, 100, 150), bool)},
+        {"mask": np.zeros((100, 150), np.float32), "sinks": np.zeros(4, np.float32), "return_lse": True},
+        {"kv_lengths": np.array([150, 70], np.int32), "causal": "top-left"},
+        {"score_mod": lambda score, b, h, q, kv: score - 0.1 * h * (q - kv)},
+    ):
+        text = launched(*shapes, variant=Config("matrix", tile), **keywords).wgsl
+        for known, stand_in in STAND_INS:
+            text = re.sub(known, stand_in, text)
+        assert "f16" not in text
+        wgsl[", ".join(keywords)] = f"{text}\n{MULTIPLY}"
     assert naga(wgsl) == {}
 
 
-def test_offsets_of_matrices_are_constant():
+@pytest.mark.parametrize("tile", TILES)
+def test_offsets_of_matrices_are_constant(tile):
     # Tint puts a branch around a load or store whose offset it does not know to be in bounds.
-    wgsl = launched((1, 1, 64, 128), (1, 1, 64, 128), (1, 1, 64, 128)).wgsl
+    wgsl = launched(*[(1, 1, 64, 64)] * 3, variant=Config("matrix", tile)).wgsl
     calls = re.findall(r"subgroupMatrix(?:Load<[^>]+>|Store<\w+>)\(&[^,]+, ([^,]+),", wgsl)
-    assert len(calls) > 30
+    assert len(calls) > 20
     assert all(re.fullmatch(r"\d+u", offset) for offset in calls)
 
 

@@ -4,10 +4,17 @@
 //## A workgroup has SUBGROUPS subgroups of 32 that own 16 query rows each, whose query stays in registers as
 //## left matrices; all go through the keys BK at a time, which are staged in workgroup memory with the values.
 //## A subgroup's scores go through workgroup memory of its own, where two invocations share a row, and come
-//## back as float16 weights. Two barriers and a uniform load order memory for each tile:
+//## back as float16 weights in the same place. Two barriers and a uniform load order memory for each tile:
 //##   products of query and keys, scores stored
 //##   barrier: the next keys and this tile's values are staged, those behind them are asked for; scores become weights
 //##   uniform load: acc is rescaled where a maximum moved far, weights · values are added
+//## With `in_turn` keys and values take turns in the same workgroup memory, so that more workgroups fit into a core, and
+//## the next keys are staged between two more barriers when the values have been read.
+//##
+//## Of a row's scores, entry n of four belongs to invocation n % 2 of the two, which writes the weights of entries 4m + part
+//## and 4m + 2 + part to entry 2m + part, over scores that are its own. So of 16 keys the weights of 4 … 7 and of 8 … 11
+//## change places; the values' lines do the same. Between reading weights and storing the next scores there is no barrier:
+//## both are operations of the whole subgroup, one after the other, on memory that no other subgroup touches.
 //##
 //## A result matrix is opaque, so its rows can be rescaled only through memory. Instead of its maximum a row therefore
 //## keeps a reference, which stays where it is until the maximum is more than `slack` powers of two above it: float16
@@ -27,11 +34,14 @@
 //# set key_blocks = BK // 16
 //## Vec4s of scores that an invocation has of its row.
 //# set span4 = BK // 8
+//# set values = "keys" if in_turn else "values"
+//## The driver writes out a loop that is all of a kernel, which spares moves between registers. Beside the code for rows
+//## that see numbers which are not finite it does not (bench/NOTES.md), so that some of its turns are written out here.
+//# set written_out = 8 if hides else 1
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks.
 //# set key_pitch = 2 * head_blocks + 1
 //# set value_pitch = 2 * value_blocks + 1
-//# set weight_pitch = 2 * key_blocks + 1
 //# set score_pitch = 4 * key_blocks + 1
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
@@ -46,12 +56,19 @@
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
-var<workgroup> keys: array<vec4<u32>, {{ BK * key_pitch }}>;
+var<workgroup> keys: array<vec4<u32>, {{ BK * ([key_pitch, value_pitch] | max if in_turn else key_pitch) }}>;
+//# if not in_turn
 var<workgroup> values: array<vec4<u32>, {{ BK * value_pitch }}>;
-var<workgroup> scores: array<array<vec4<f32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
-var<workgroup> weights: array<array<vec4<u32>, {{ 16 * weight_pitch }}>, SUBGROUPS>;
+//# endif
+// A subgroup's scores as float32, then their weights as float16.
+var<workgroup> scores: array<array<vec4<u32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
 // The last tile in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
+
+/// Where the values of a key lie: bits 2 and 3 of its number in the tile change places.
+fn turned(line: u32) -> u32 {
+  return (line & ~12u) | ((line & 4u) << 1u) | ((line & 8u) >> 1u);
+}
 
 //## Elements 8n … 8n+7 of a row as they are stored, zeros past its end.
 //# macro row_reader(name, layout, length)
@@ -106,6 +123,11 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
       }
 //# endfor
 //# endmacro
+//## Stages the keys behind this tile's and asks for those behind them.
+//# macro next_keys()
+{{ store_lines("key", head_blocks, key_loads) }}
+{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
+//# endmacro
 //# macro store_lines(name, blocks, loads)
 //# for n in range(loads)
       {
@@ -113,7 +135,12 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         if (e < {{ BK * 2 * blocks }}u) {
 //#   endif
-        {{ name }}s[(e / {{ 2 * blocks }}u) * {{ 2 * blocks + 1 }}u + e % {{ 2 * blocks }}u] = {{ name }}_ahead[{{ n }}];
+//#   if name == "value"
+        let line = turned(e / {{ 2 * blocks }}u);
+//#   else
+        let line = e / {{ 2 * blocks }}u;
+//#   endif
+        {{ values if name == "value" else "keys" }}[line * {{ 2 * blocks + 1 }}u + e % {{ 2 * blocks }}u] = {{ name }}_ahead[{{ n }}];
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         }
 //#   endif
@@ -156,6 +183,7 @@ fn main(
   let thread_index = (number * 32u + lane) % WORKGROUP;
   let row = lane % 16u;
   let part = lane / 16u % 2u;
+  let own = row * {{ score_pitch }}u + part;
   let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
 
@@ -204,7 +232,14 @@ fn main(
   }
 
   var turn = 0u;
-  for (var tile = begin; tile < end; tile += BK) {
+  for (var first = begin; first < end; first += {{ written_out }}u * BK) {
+//# for step in range(written_out)
+//#   if step
+    if (first + {{ step }}u * BK < end) {
+//#   else
+    {
+//#   endif
+    let tile = first + {{ step }}u * BK;
     turn++;
     // Where every row sees every key of the tile there is nothing to check.
     let all_visible = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
@@ -226,19 +261,20 @@ fn main(
 //# endfor
     }
     workgroupBarrier();
-{{ store_lines("key", head_blocks, key_loads) }}
+//#   if not in_turn
+{{ next_keys() }}
+//#   endif
 {{ store_lines("value", value_blocks, value_loads) }}
-{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
 {{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
 
 //# for c in range(span4)
-    s[{{ c }}] = scores[number][row * {{ score_pitch }}u + part * {{ span4 }}u + {{ c }}u] * params.query_scale;
+    s[{{ c }}] = bitcast<vec4<f32>>(scores[number][own + {{ 2 * c }}u]) * params.query_scale;
 //# endfor
-    let first_key = tile + part * {{ 4 * span4 }}u;
+    let first_key = tile + 4u * part;
 //# if masks or has_score_mod
 //#   for c in range(span4)
 //#     for e in range(4)
-    s[{{ c }}].{{ "xyzw"[e] }} = score(s[{{ c }}].{{ "xyzw"[e] }}, b, h, i, first_key + {{ 4 * c + e }}u, position, length);
+    s[{{ c }}].{{ "xyzw"[e] }} = score(s[{{ c }}].{{ "xyzw"[e] }}, b, h, i, first_key + {{ 8 * c + e }}u, position, length);
 //#     endfor
 //#   endfor
 //# else
@@ -253,7 +289,7 @@ fn main(
       let highest = vec4<i32>(min(position + params.window_right, length - 1) - i32(first_key));
 //#   for c in range(span4)
       {
-        let column = {{ 4 * c }} + vec4<i32>(0, 1, 2, 3);
+        let column = {{ 8 * c }} + vec4<i32>(0, 1, 2, 3);
         s[{{ c }}] = select(vec4<f32>(params.empty_lse), s[{{ c }}], (column >= lowest) & (column <= highest));
       }
 //#   endfor
@@ -285,8 +321,7 @@ fn main(
 //#   if return_lse
       unrounded_sum4 += p + q;
 //#   endif
-      let v = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
-      weights[number][row * {{ weight_pitch }}u + part * {{ span4 // 2 }}u + {{ c // 2 }}u] = v;
+      scores[number][own + {{ c }}u] = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
     }
 //# endfor
     row_sum = row_sum * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
@@ -296,23 +331,39 @@ fn main(
 
     // Also the barrier behind which weights, keys and values are there.
     if (workgroupUniformLoad(&moved) == turn) {
-//# call(place, n) through_memory(True)
-      scores[number][{{ place }}] *= rescale;
-//# endcall
+      // The weights make room for acc meanwhile.
+//#   for m in range(key_blocks)
+      let weights_{{ m }} = scores[number][own + {{ 2 * m }}u];
+//#   endfor
+      workgroupBarrier();
+//#   call(place, n) through_memory(True)
+      scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * rescale);
+//#   endcall
+//#   for m in range(key_blocks)
+      scores[number][own + {{ 2 * m }}u] = weights_{{ m }};
+//#   endfor
+      workgroupBarrier();
     }
     {
 //# for k in range(key_blocks)
-      let p_{{ k }} = subgroupMatrixLoad<Left, row_major>(&weights[number], {{ 2 * k }}u, {{ weight_pitch }}u);
+      let p_{{ k }} = subgroupMatrixLoad<Left, row_major>(&scores[number], {{ 2 * k }}u, {{ score_pitch }}u);
 //# endfor
 //# for k in range(key_blocks)
 //#   for n in range(value_blocks)
       {
-        let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
         acc_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, acc_{{ n }});
       }
 //#   endfor
 //# endfor
     }
+//#   if in_turn
+    workgroupBarrier();
+{{ next_keys() }}
+    workgroupBarrier();
+//#   endif
+    }
+//# endfor
   }
 
   row_sum += subgroupShuffleXor(row_sum, 16u);
@@ -321,7 +372,7 @@ fn main(
   workgroupBarrier();
 //# call(place, n) through_memory(False)
       if (i <= last_row && {{ n }} < DV4) {
-        var four = scores[number][{{ place }}] * factor;
+        var four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * factor;
 //# if hides
         if (is_finite(factor) && !all(are_finite(four))) {
           four = seen_output(at, h, i, begin, end, reference, factor, 4u * {{ n }}, four);

@@ -38,10 +38,13 @@ class MatrixTile:
         Subgroups of a workgroup, each with 16 query rows.
     keys : int
         Keys of a tile, a multiple of 16 that divides ``queries``.
+    in_turn : bool
+        Whether keys and values take turns in the same workgroup memory.
     """
 
     subgroups: int
     keys: int
+    in_turn: bool = False
 
     @property
     def queries(self) -> int:
@@ -50,9 +53,10 @@ class MatrixTile:
 
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
-        lines = sum(2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim))
-        own = _ROWS * (self.keys // 4 + 1 + self.keys // 8 + 1)
-        return 16 * (self.keys * lines + self.subgroups * own) + 16
+        lines = [2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim)]
+        own = _ROWS * (self.keys // 4 + 1)
+        staged = max(lines) if self.in_turn else sum(lines)
+        return 16 * (self.keys * staged + self.subgroups * own) + 16
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
@@ -61,6 +65,7 @@ class MatrixTile:
             "BQ": self.queries,
             "BK": self.keys,
             "WORKGROUP": _SUBGROUP * self.subgroups,
+            "in_turn": self.in_turn,
             "slack": _SLACK,
         }
 
@@ -72,12 +77,26 @@ class MatrixTile:
         ] and threads <= most_invocations(limits)
 
 
-# Measured in bench/NOTES.md: tall tiles for wide heads, others elsewhere, small ones where memory is short.
-_TALL = (MatrixTile(8, 32), MatrixTile(8, 16))
-_TILES = (MatrixTile(4, 16), MatrixTile(2, 16), MatrixTile(1, 16))
-TILES = (*_TALL, *_TILES)
-# About two workgroups for each of an H200's 132 cores: with fewer, shorter tiles keep more of them at work.
-_ENOUGH_WORKGROUPS = 256
+# Measured in bench/NOTES.md. For head dims up to so many: tiles, and how many workgroups a call must at least
+# have of each; with fewer, smaller tiles keep more of a GPU's cores at work.
+_TILES = (
+    (32, ((MatrixTile(4, 16), 0),)),
+    (
+        64,
+        (
+            (MatrixTile(8, 32, in_turn=True), 512),
+            (MatrixTile(4, 32, in_turn=True), 256),
+            (MatrixTile(4, 32), 0),
+        ),
+    ),
+    (96, ((MatrixTile(8, 16), 256), (MatrixTile(4, 32), 0))),
+    (128, ((MatrixTile(8, 32), 256), (MatrixTile(4, 32), 0))),
+    (256, ((MatrixTile(8, 16), 256), (MatrixTile(4, 16), 0))),
+)
+# For adapters with little workgroup memory.
+_SMALL = (MatrixTile(4, 16), MatrixTile(2, 16), MatrixTile(1, 16))
+#: Every tile that a call may get.
+TILES = tuple(dict.fromkeys([*(tile for _, tiles in _TILES for tile, _ in tiles), *_SMALL]))
 
 
 def missing(info: AdapterInfo) -> list[str]:
@@ -112,11 +131,10 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
         raise ValueError(
             f"variant: matrix takes head dims up to {_MAX_HEAD_DIM}, got {p.head_dim} and {p.value_head_dim}"
         )
-    tall = (
-        max(p.head_dim, p.value_head_dim) > 64
-        and p.batch * p.heads * -(-p.queries // _TALL[0].queries) >= _ENOUGH_WORKGROUPS
-    )
-    for tile in TILES if tall else _TILES:
+    widest = max(p.head_dim, p.value_head_dim)
+    tiles = next(tiles for most, tiles in _TILES if widest <= most)
+    enough = [tile for tile, least in tiles if p.batch * p.heads * -(-p.queries // tile.queries) >= least]
+    for tile in (*enough, *_SMALL):
         if tile.fits(p.head_dim, p.value_head_dim, info.limits):
             return tile
     raise ValueError(
