@@ -93,6 +93,8 @@ class Tile:
 # For head dims up to so many vec4s, the fastest first; bench/NOTES.md has the measurements.
 _HARDWARE = (
     (8, Tile(8, 16, 4, 32, 4, 16, True)),
+    # Up to a sixth faster without a mask where there are many rows; slower elsewhere, so it is for the tuner.
+    (8, Tile(8, 16, 8, 32, 4, 8)),
     (128, Tile(16, 16, 8, 128, 2, 16, buffers=2)),
     (16, Tile(16, 16, 8, 128, 4, 32)),
     (16, Tile(16, 16, 8, 64, 8, 32)),
