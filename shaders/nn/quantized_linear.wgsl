@@ -271,21 +271,44 @@ fn main(
   if (lane != 0u) {
     return;
   }
-//# endif
-//# for t in tokens
+//#   for t in tokens
   if (team / ROW_TILES * TOKENS_EACH + {{ t }}u < params.count) {
-//#   if squares
+//#     if squares
     let factor = inverseSqrt(squares{{ t }} / f32(INNER) + params.epsilon);
-//#   endif
-//#   for r in rows if r % 2 == 0
-    if (team % ROW_TILES * ROWS_EACH + {{ r }}u < ROWS) {
-//#     if not shares
-      let before{{ r }}_{{ t }} = before_store(token{{ t }}, row{{ r }});
 //#     endif
+//#     for r in rows if r % 2 == 0
+    if (team % ROW_TILES * ROWS_EACH + {{ r }}u < ROWS) {
       let y = vec2<f32>(sum{{ r }}_{{ t }}, sum{{ r + 1 }}_{{ t }}){{ " * factor" if squares }};
       store(token{{ t }}, row{{ r }}, y, before{{ r }}_{{ t }});
     }
-//#   endfor
+//#     endfor
   }
-//# endfor
+//#   endfor
+//# else
+  // Written once for all results: once for each would be most of what a software adapter compiles.
+  var pairs = array<vec2<f32>, {{ TOKENS_EACH * ROWS_EACH // 2 }}>(
+//#   for t in tokens
+//#     for r in rows if r % 2 == 0
+    vec2<f32>(sum{{ r }}_{{ t }}, sum{{ r + 1 }}_{{ t }}),
+//#     endfor
+//#   endfor
+  );
+//#   if squares
+  var squares = array<f32, TOKENS_EACH>(
+//#     for t in tokens
+    squares{{ t }},
+//#     endfor
+  );
+//#   endif
+  for (var t = 0u; t < TOKENS_EACH; t++) {
+    let token = team / ROW_TILES * TOKENS_EACH + t;
+    for (var r = 0u; r < ROWS_EACH / 2u; r++) {
+      let row = team % ROW_TILES * ROWS_EACH + 2u * r;
+      if (token < params.count && row < ROWS) {
+        let y = pairs[t * (ROWS_EACH / 2u) + r]{{ " * inverseSqrt(squares[t] / f32(INNER) + params.epsilon)" if squares }};
+        store(token, row, y, before_store(token, row));
+      }
+    }
+  }
+//# endif
 }
