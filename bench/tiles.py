@@ -123,8 +123,13 @@ def _of_backward(run: Run) -> Iterator[tuple[str, Timed]]:
                 else backward_config.fitting_tiles(options, info, side)
             )
             for tile in tiles:
-                config = replace(static, **{side: tile})
+                # Tiles of the key side are for both gradients in one launch.
+                config = replace(static, **{side: tile}, separate=static.separate and side == "query")
                 yield f"{side}{ending} {name_of(tile)}", _with_backward(run, config)
+        if static.stored and backward_config.may_separate(options):
+            for tile in backward_config.fitting_tiles(options, info, "key", separate=True):
+                config = replace(static, key=tile, separate=True)
+                yield f"value and key apart {name_of(tile)}", _with_backward(run, config)
 
 
 def _with_backward(run: Run, config: backward_config.BackwardConfig) -> Timed:

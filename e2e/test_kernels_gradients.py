@@ -18,6 +18,7 @@ from e2e.page.gradients import (
     check_many_queries,
     check_packed,
     check_with_eight_buffers,
+    check_with_tall_tiles,
 )
 
 Case = dict[str, Any]
@@ -201,6 +202,21 @@ def test_packed_sequences_in_turns(check, case, size):
 def test_gradients_in_turns(check):
     case = dense(bytes=37 * 24 * 4 * 2, seed=2, heads=8, kv_heads=4)
     check(check_in_turns, case, case | {"bytes": 3 * case["bytes"], "keywords": {"causal": True}})
+
+
+@pytest.mark.parametrize("buffers", [1, 2])
+def test_gradients_with_tall_tiles(check, buffers):
+    # Rows and columns that no tile divides, more than two tiles of both, and head dims of odd numbers of chunks.
+    tile = {"tx": 4, "ty": 4, "rows": 4, "keys": 32, "depth4": 2, "value_keys": 8, "buffers": buffers}
+    sizes = {"queries": 71, "keys": 53, "tile": tile}
+    mask = {"dtype": "bool", "shape": [2, 1, 71, 53], "rows": "hidden"}
+    check(
+        check_with_tall_tiles,
+        dense(**sizes, head_dim=20, value_dim=12),
+        dense(**sizes, head_dim=20, value_dim=12, seed=2, keywords={"causal": True, "kv_lengths": [0, 50]}),
+        dense(**sizes, head_dim=12, value_dim=40, dtype="float16", keywords={"window": (9, 3)}),
+        dense(**sizes, head_dim=40, value_dim=40, mask=mask, shared=True, kv_heads=1),
+    )
 
 
 @pytest.mark.parametrize("sinks", [False, True])

@@ -237,10 +237,12 @@ def test_tiles_of_attention(name, dim, sizes):
         pa.attention(x, x, x)
         pa.attention_backward(x, x, x, x, x, device.empty((batch, heads, rows)))
     found = only(launches, "attention", "attention_backward")
-    # The forward pass, and one or more pairs of launches of the backward pass.
-    assert len(found) % 2 == 1
+    # The forward pass, and one or more turns of two or three launches of the backward pass.
     info = device.info
     stored = [shader for shader, _ in found if shader.variant == "key stored"]
+    separate = any(shader.variant == "value stored" for shader, _ in found)
+    assert (len(found) - 1) % (3 if separate else 2) == 0
+    assert not separate or dim == 128
     assert len(stored) <= 16
     assert bool(stored) or dim == 32 or sizes == (1, 16, 4096)
     for each in {shader for shader, _ in found}:

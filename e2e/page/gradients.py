@@ -1,7 +1,7 @@
 """Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -13,21 +13,32 @@ from py_attn.gpu.dtypes import round_to
 from py_attn.gpu.kernel import PlanCache
 from py_attn.kernels.attention import backward_config
 from py_attn.kernels.attention.backward_config import BackwardVariant
+from py_attn.kernels.attention.tiles import Tile
 
-#: The forms of the backward pass, whichever the adapter would choose.
-FORMS: tuple[BackwardVariant, ...] = ("rows", "tiled", "stored")
+#: The forms of the backward pass, whichever the adapter would choose: variants, and the one with a launch each for key
+#: and value, which "stored" otherwise takes for wide heads.
+FORMS = ("rows", "tiled", "stored", "separate")
 
 
 def in_each_form(call: Callable[[BackwardVariant], Any], refused: bool = False) -> dict[str, Any]:
-    """``call`` of each form by its name, without "stored" where that may be ``refused``."""
+    """``call`` of each form by its name, without those that store where that may be ``refused``."""
     got: dict[str, Any] = {}
     for form in FORMS:
         try:
-            got[form] = call(form)
+            got[form] = separately(call) if form == "separate" else call(cast("BackwardVariant", form))
         except ValueError as error:
-            if form != "stored" or not refused or "variant: " not in str(error):
+            if form not in ("stored", "separate") or not refused or "variant: " not in str(error):
                 raise
     return got
+
+
+def separately(call: Callable[[BackwardVariant], Any]) -> Any:
+    """``call`` with a launch each for key and value, where scores have no softcap and no score_mod."""
+    with (
+        patch.object(backward_config, "WORTH_SEPARATING", 0),
+        patch.object(pa.default_device(), "plans", PlanCache()),
+    ):
+        return call("stored")
 
 
 def binds(buffers: int) -> bool:
@@ -370,6 +381,17 @@ async def check_in_turns(case):
             return await (check_packed if "query_lengths" in case else check_gradients)(case)
     finally:
         device.plans = plans
+
+
+async def check_with_tall_tiles(case):
+    """`check_gradients` where launches for key and value apart have `tile`, which may be a GPU's with two buffers."""
+    chosen = backward_config._choose_tile
+
+    def choose(*arguments, separate=False):
+        return Tile(**case["tile"]) if separate else chosen(*arguments)
+
+    with patch.object(backward_config, "_choose_tile", choose):
+        return await check_gradients(case)
 
 
 async def check_gaps(case):

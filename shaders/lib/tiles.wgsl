@@ -13,9 +13,9 @@
 //## for each other before and after it is staged, while the other workgroups of a core keep it busy. A tile so large
 //## that it has the core to itself takes two buffers: a chunk or part is computed from one, by turns, while the next is
 //## staged in the other and the one after that is asked for, so that all wait only once. The next tile's first ones
-//## follow the last of this tile; `prime_lines` and `prime_values` bring those of the first tile. The loops then hold
-//## two steps, one for each buffer, and ask without a condition: behind one, compilers copy what was asked for, and so
-//## wait for it.
+//## follow the last of this tile (`next_tile` says where it begins); `prime_lines` and `prime_values` bring those of the
+//## tile that comes first. The loops then hold two steps, one for each buffer, and ask without a condition: behind one,
+//## compilers copy what was asked for, and so wait for it.
 //##
 //## Lines past the last are read from the last one. Products are fma. Indices are sums and products of
 //## constants, remainders and loop counters that go up by one: Tint then knows them to be within their arrays
@@ -192,23 +192,23 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //## With two buffers, asks for what comes two steps later; behind the last step of this tile come the first of the
 //## next.
-//# macro look_ahead(step, steps)
+//# macro look_ahead(step, steps, next_tile)
       let next = {{ step }} + 2u;
       let over = next >= {{ steps }}u;
       let ahead = select(next, next - {{ steps }}u, over);
-      let ahead_tile = select(tile, tile + BK, over);
+      let ahead_tile = select(tile, {{ next_tile }}, over);
 {{ caller("ahead", "ahead_tile") }}
 //# endmacro
 //##
 //## With two buffers, what the first tile's products expect: the first chunk staged and the second asked for.
-//# macro prime_lines(row, column, resident=False)
-{{ load_lines(row, column, "0u", "begin", resident) }}
+//# macro prime_lines(row, column, resident=False, first="begin")
+{{ load_lines(row, column, "0u", first, resident) }}
 {{ store_lines(0, resident) }}
-{{ load_lines(row, column, "DEPTH4", "begin", resident) }}
+{{ load_lines(row, column, "DEPTH4", first, resident) }}
 //# endmacro
 //##
 //## scores = rows · columnsᵀ over a head dim of `d4` vec4s.
-//# macro products(scores, row, column, d4, resident=False)
+//# macro products(scores, row, column, d4, resident=False, next_tile="tile + BK")
 //# set chunks = (d4 + DEPTH4 - 1) // DEPTH4
 //# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
     {{ scores }}[{{ n }}] = vec4<f32>();
@@ -222,7 +222,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       workgroupBarrier();
 {{ multiply_lines(scores, d4, buffer, 0, lines_before, resident) }}
 {{ store_lines(1 - buffer, resident) }}
-//#     call(ahead, first) look_ahead("chunk", 2 * pairs)
+//#     call(ahead, first) look_ahead("chunk", 2 * pairs, next_tile)
 {{ load_lines(row, column, ahead ~ " * DEPTH4", first, resident) }}
 //#     endcall
 {{ multiply_lines(scores, d4, buffer, lines_before, 4 * DEPTH4 - lines_before, resident) }}
@@ -310,15 +310,15 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //## With two buffers, what the first tile's accumulate expects: the first part staged and the second asked for.
-//# macro prime_values(column, d4)
-{{ load_values(column, d4, "0u", "begin") }}
+//# macro prime_values(column, d4, first="begin")
+{{ load_values(column, d4, "0u", first) }}
 {{ store_values(d4, 0) }}
-{{ load_values(column, d4, "1u", "begin") }}
+{{ load_values(column, d4, "1u", first) }}
 //# endmacro
 //##
 //## acc += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
 //## load_values(column, d4, "0u", "tile").
-//# macro accumulate(acc, coefficients, column, d4)
+//# macro accumulate(acc, coefficients, column, d4, next_tile="tile + BK")
 //# if BUFFERS == 2
 //#   set before = values_before_of_128 if d4 == 32 else values_before
 {{ store_weights(coefficients, "0u", (0,), 0) }}
@@ -330,7 +330,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ multiply_values(acc, d4, buffer, 0, before) }}
 {{ store_weights(coefficients, "part + 1u", range(1 + buffer, parts, 2), 1 - buffer) }}
 {{ store_values(d4, 1 - buffer) }}
-//#     call(ahead, first) look_ahead("part", parts)
+//#     call(ahead, first) look_ahead("part", parts, next_tile)
 {{ load_values(column, d4, ahead, first) }}
 //#     endcall
 {{ multiply_values(acc, d4, buffer, before, VALUE_KEYS - before) }}

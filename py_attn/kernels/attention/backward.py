@@ -34,7 +34,7 @@ from py_attn.kernels.attention.stored import Turn, places, turns
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import ROW_PARTS_PARAMS, row_parts_params
 from py_attn.kernels.mods import MOD_PARAMS
-from py_attn.kernels.operands import Operand, output_type
+from py_attn.kernels.operands import Operand, in_vec4s, output_type
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 from py_attn.kernels.sums import plan_sum
@@ -89,6 +89,8 @@ _SINKS = Kernel(
 #: The gradients of all scores of a turn, float32 [heads, numbers of a head]; see lib/stored_scores.wgsl.
 _SCORE_GRADIENTS = "score_gradients"
 _DELTA_WORKGROUP = 64
+#: Invocations that share a row there, at most; a power of two.
+_DELTA_LANES = 16
 _SINK_WORKGROUP = 64
 #: row_max, 1 / row_sum and Σ grad·out - grad_lse of every row, and nothing, [B, Hq, Sq, 4] float32.
 _ROW_VALUES = Arg("row_values", "vec4<f32>")
@@ -146,7 +148,8 @@ def attention_backward(
     variant : str
         "tiled" (workgroup memory; the scores are computed once for the query's gradient and once more for
         those of key and value), "stored" (the scores' gradients are kept between the two, in at most
-        513 MiB: some heads, or packed sequences, go through at a time), "rows" (several rows to an
+        513 MiB: some heads, or packed sequences, go through at a time; wide heads also keep the weights
+        there, between a launch for the value's gradient and one for the key's), "rows" (several rows to an
         invocation, for adapters that compute on a CPU), or "auto", which chooses between them.
 
     Returns
@@ -330,8 +333,9 @@ def _launches(call: Call, grad: Operand, config: BackwardConfig) -> list[tuple[s
     """
     both = ("key", "value")
     if config.stored is not None:
-        # What the launch for key and value stores is read by that for the query.
-        return [("key", both), ("query", ("query",))]
+        # What the launches for key and value store is read by that for the query.
+        by_key = [("key", ("value",)), ("key", ("key",))] if config.separate else [("key", both)]
+        return [*by_key, ("query", ("query",))]
     buffers = len(_inputs(call.options, grad, "key")) + 2
     if buffers <= call.device.info.limits["maxStorageBuffersPerShaderStage"]:
         return [("query", ("query",)), ("key", both)]
@@ -352,6 +356,7 @@ def _of_every_element(x: Operand, options: Options) -> Operand:
 def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> Launch:
     """What every row's gradients need: its maximum and sum, and Σ grad·out less the gradient of its LSE."""
     p, lse, grad_lse = call.options.problem, call.tensors["lse"], call.tensors.get("grad_lse")
+    lanes = min(_DELTA_LANES, 1 << (in_vec4s(p.value_head_dim).bit_length() - 1))
     return launch(
         _DELTA,
         [
@@ -364,7 +369,7 @@ def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> La
         call.tensors,
         call.device.info.limits,
         variant="rows",
-        workgroups=-(-rows // _DELTA_WORKGROUP),
+        workgroups=-(-rows * lanes // _DELTA_WORKGROUP),
         params={
             "grad_strides": grad.strides,
             "out_strides": out.strides,
@@ -382,6 +387,7 @@ def _launch_row_values(call: Call, grad: Operand, out: Operand, rows: int) -> La
             **call.options.value_constants(),
             "has_grad_lse": grad_lse is not None,
             "WORKGROUP": _DELTA_WORKGROUP,
+            "LANES": lanes,
         },
     )
 

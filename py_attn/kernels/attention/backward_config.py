@@ -27,11 +27,16 @@ MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
+#: How many times as tall the tiles must become for which key and value take a launch each: the second reads what
+#: the first has stored.
+WORTH_SEPARATING = 2
 # Keys of a workgroup of the launch that stores, in most cases.
 _USUAL_ROWS = 64
 # For head dims up to so many vec4s, the fastest first. Only tx, ty, rows and value_keys are used.
 _PRODUCTS = (
     (8, Tile(8, 16, 8, 32, 2, 16)),
+    (16, Tile(16, 16, 8, 64, 2, 16)),
+    (64, Tile(16, 16, 8, 64, 2, 32)),
     (64, Tile(16, 16, 8, 64, 2, 16)),
     (64, Tile(16, 8, 4, 64, 2, 16)),
     (64, Tile(8, 8, 4, 32, 2, 8)),
@@ -53,12 +58,16 @@ class BackwardConfig:
     stored : Turns or None
         Of how much at a time the launch for key and value stores the gradients of all scores, of which that
         for the query only takes the product with the keys; None where both compute them.
+    separate : bool
+        Whether key and value have a launch each, where gradients are stored: that of the value stores the
+        weights, and that of the key puts the gradients in their place. Both have the tile ``key``.
     """
 
     query: Tile | None
     key: Tile | None
     unrolled: bool = True
     stored: Turns | None = None
+    separate: bool = False
 
     def tile(self, side: str) -> Tile | None:
         """That of one side, "query" or "key"."""
@@ -97,7 +106,12 @@ def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> 
         heads = max(1, turns.heads * (options.sequences or 1) // (len(turns.sequences) or 1))
         rows = usual_rows(p.queries, options.sequences)
         query = choose_tile(rows, heads * p.group, product_tiles(options, info))
-        return BackwardConfig(query, _choose_tile(options, info, "key", p.keys, heads), unrolled, turns)
+        key = _choose_tile(options, info, "key", p.keys, heads)
+        if may_separate(options):
+            tall = _choose_tile(options, info, "key", p.keys, heads, separate=True)
+            if tall.queries >= WORTH_SEPARATING * key.queries:
+                return BackwardConfig(query, tall, unrolled, turns, separate=True)
+        return BackwardConfig(query, key, unrolled, turns)
     sizes = stored_vec4s(options)
     products = p.queries * p.keys if sizes is None else sizes.max()
     if variant == "stored" and p.batch * p.kv_heads * products:
@@ -153,27 +167,41 @@ def product_tiles(options: Options, info: AdapterInfo) -> list[Tile]:
     ]
 
 
-def fitting_tiles(options: Options, info: AdapterInfo, side: str) -> list[Tile]:
-    """What this adapter can run for the gradients of the query, or of key and value, the fastest first."""
+def may_separate(options: Options) -> bool:
+    """Whether key and value may have a launch each: what a score was before its softmax is not stored."""
+    return not options.problem.masking.softcap and not options.mods.has_score_mod
+
+
+def fitting_tiles(options: Options, info: AdapterInfo, side: str, separate: bool = False) -> list[Tile]:
+    """What this adapter can run for the gradients of the query, or of key and value, the fastest first.
+
+    Key and value have a launch each where they are ``separate``.
+    """
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
-    sums4 = (d4,) if side == "query" else (d4, dv4)
+    if separate:
+        sums4: tuple[int, ...] = (max(d4, dv4),)
+    else:
+        sums4 = (d4,) if side == "query" else (d4, dv4)
     tiles = tiles_for(
         max(d4, dv4),
         max(sums4),
         info.limits,
         0,
         info.software,
-        scores=2,
+        scores=1 if separate else 2,
         sums4=sums4,
         inline=options.runs_code_per_score,
     )
-    return [tile for tile in tiles if not tile.query_resident and tile.buffers == 1]
+    return [tile for tile in tiles if not tile.query_resident and (separate or tile.buffers == 1)]
 
 
-def _choose_tile(options: Options, info: AdapterInfo, side: str, rows: int, heads: int) -> Tile:
+def _choose_tile(
+    options: Options, info: AdapterInfo, side: str, rows: int, heads: int, separate: bool = False
+) -> Tile:
     """That of a launch for ``rows`` rows of so many ``heads``, counted through batch or packed sequences."""
     p = options.problem
-    tile = choose_tile(usual_rows(rows, options.sequences), heads, fitting_tiles(options, info, side))
+    tiles = fitting_tiles(options, info, side, separate)
+    tile = choose_tile(usual_rows(rows, options.sequences), heads, tiles)
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(
