@@ -206,7 +206,7 @@ def test_gradients_in_turns(check):
 
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_gradients_with_tall_tiles(check, buffers):
-    # Rows and columns that no tile divides, more than two tiles of both, and head dims of odd numbers of chunks.
+    # Rows and columns that no tile divides, more than two tiles of both, and odd numbers of chunks.
     tile = {"tx": 4, "ty": 4, "rows": 4, "keys": 32, "depth4": 2, "value_keys": 8, "buffers": buffers}
     sizes = {"queries": 71, "keys": 53, "tile": tile}
     mask = {"dtype": "bool", "shape": [2, 1, 71, 53], "rows": "hidden"}

@@ -403,6 +403,41 @@ def test_stored_gradients_go_through_some_heads_at_a_time():
     assert [each[1:3] for each in grouped] == [(0, 4), (0, 8)]
 
 
+@pytest.mark.parametrize(
+    ("dim", "options", "separate"),
+    [
+        (64, {}, False),
+        (80, {}, True),
+        (128, {"causal": True, "window": 700}, True),
+        (256, {}, True),
+        (512, {}, False),
+        # What a score was before its softmax is not stored.
+        (128, {"softcap": 5.0}, False),
+        (128, {"score_mod": lambda score, b, h, q, k: score * 0.5}, False),
+    ],
+)
+def test_key_and_value_have_a_launch_each_where_tiles_become_taller(dim, options, separate):
+    device = device_on(gpu(maxComputeWorkgroupStorageSize=49152, maxComputeInvocationsPerWorkgroup=1024))
+    x, lse = device.empty((1, 16, 2048, dim)), device.empty((1, 16, 2048))
+    launched = plan(device, pa.attention_backward, x, x, x, x, x, lse, **options)
+    names = [shader.variant for shader, *_ in launched if shader.name == "attention_backward"]
+    if dim == 512:
+        assert names == ["query", "key"]
+        return
+    turn = ["value stored", "key stored", "query stored"][not separate :]
+    assert names == turn * (len(names) // len(turn))
+    if not separate:
+        return
+    of_variant = {shader.variant: (shader, buffers) for shader, _, _, buffers in launched}
+    # The second puts gradients in the place of the weights that the first has stored, and the third reads them.
+    assert len({of_variant[name][1]["score_gradients"] for name in turn}) == 1
+    for name, written, other in (("value", "d_value", "d_key"), ("key", "d_key", "d_value")):
+        shader, buffers = of_variant[f"{name} stored"]
+        assert shader.constants["BQ"] == 128
+        assert written in buffers
+        assert other not in buffers
+
+
 def test_gradients_are_not_stored_where_there_is_no_room():
     assert not stored_launches(gpu(), rows=16384)
     assert not stored_launches(gpu(), rows=256, dim=32)

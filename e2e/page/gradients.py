@@ -15,8 +15,8 @@ from py_attn.kernels.attention import backward_config
 from py_attn.kernels.attention.backward_config import BackwardVariant
 from py_attn.kernels.attention.tiles import Tile
 
-#: The forms of the backward pass, whichever the adapter would choose: variants, and the one with a launch each for key
-#: and value, which "stored" otherwise takes for wide heads.
+#: The forms of the backward pass, whichever the adapter would choose: variants, and the one with a launch each
+#: for key and value, which "stored" otherwise takes for wide heads.
 FORMS = ("rows", "tiled", "stored", "separate")
 
 
@@ -384,7 +384,7 @@ async def check_in_turns(case):
 
 
 async def check_with_tall_tiles(case):
-    """`check_gradients` where launches for key and value apart have `tile`, which may be a GPU's with two buffers."""
+    """`check_gradients` where launches for key and value apart have `tile`, perhaps one with two buffers."""
     chosen = backward_config._choose_tile
 
     def choose(*arguments, separate=False):

@@ -27,8 +27,8 @@ MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
-#: How many times as tall the tiles must become for which key and value take a launch each: the second reads what
-#: the first has stored.
+#: How many times as tall tiles must become by it for key and value to take a launch each, as the second reads
+#: what the first has stored.
 WORTH_SEPARATING = 2
 # Keys of a workgroup of the launch that stores, in most cases.
 _USUAL_ROWS = 64
