@@ -429,7 +429,7 @@ def test_key_and_value_have_a_launch_each_where_tiles_become_taller(dim, options
     if not separate:
         return
     of_variant = {shader.variant: (shader, buffers) for shader, _, _, buffers in launched}
-    # The second puts gradients in the place of the weights that the first has stored, and the third reads them.
+    # The second puts gradients in the place of the weights that the first has stored; the third reads them.
     assert len({of_variant[name][1]["score_gradients"] for name in turn}) == 1
     for name, written, other in (("value", "d_value", "d_key"), ("key", "d_key", "d_value")):
         shader, buffers = of_variant[f"{name} stored"]

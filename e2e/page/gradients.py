@@ -15,8 +15,8 @@ from py_attn.kernels.attention import backward_config
 from py_attn.kernels.attention.backward_config import BackwardVariant
 from py_attn.kernels.attention.tiles import Tile
 
-#: The forms of the backward pass, whichever the adapter would choose: variants, and the one with a launch each
-#: for key and value, which "stored" otherwise takes for wide heads.
+#: The forms of the backward pass, whichever the adapter would choose: variants, and the one with a launch
+#: each for key and value, which "stored" otherwise takes for wide heads.
 FORMS = ("rows", "tiled", "stored", "separate")
 
 

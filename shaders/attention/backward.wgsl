@@ -22,6 +22,7 @@
 //# set writes_key, writes_value = "d_key" in writes | map("first"), "d_value" in writes | map("first")
 //# set of_scores = by_query or writes_key
 //# set stores_weights, reads_weights = stores_scores and not writes_key, stores_scores and not writes_value
+//# set separate = stores_weights or reads_weights
 //# set next_tile = "tile + BK" if by_query else "tile - BK"
 //# set row, row2, column, column2 = ("query", "grad", "key", "value") if by_query else ("key", "value", "query", "grad")
 //# include "lib/score_gradient.wgsl"
@@ -49,6 +50,13 @@
 {{ seen_gradient("d_value", "grad", False, "") }}
 //# endif
 
+//## The row_values of a tile's columns. Where key and value have a launch each there are few registers to spare, and the
+//## products come first (bench/NOTES.md).
+//# macro load_ends()
+//# call(n) each("n", BK // TX, unrolled)
+    ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)].xyz;
+//# endcall
+//# endmacro
 //## Two dimensions: 6% faster on an H200 than taking a thread's column and row from its index.
 @compute @workgroup_size(TX, TY)
 fn main(
@@ -124,16 +132,17 @@ fn main(
       && i32({{ keys_at }} + {{ key_count }}) - 1 <= i32({{ queries_at }}) + shift + params.window_right
       && i32({{ keys_at }}) >= i32({{ queries_at }} + {{ query_count }}) - 1 + shift - params.window_left;
 //# endif
+//# if not (by_query or separate)
+{{ load_ends() }}
+//# endif
 //# if not reads_weights
 {{ products("s", row, column, D4, next_tile=next_tile) }}
 //# endif
 //# if of_scores
 {{ products("dp", row2, column2, DV4, next_tile=next_tile) }}
 //# endif
-//# if not by_query
-//#   call(n) each("n", BK // TX, unrolled)
-    ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)].xyz;
-//#   endcall
+//# if separate
+{{ load_ends() }}
 //# endif
 //# if reads_weights
     let last_four = query_fours(at) - 1u;

@@ -90,7 +90,7 @@ _SINKS = Kernel(
 _SCORE_GRADIENTS = "score_gradients"
 _DELTA_WORKGROUP = 64
 #: Invocations that share a row there, at most; a power of two.
-_DELTA_LANES = 16
+_DELTA_LANES = 8
 _SINK_WORKGROUP = 64
 #: row_max, 1 / row_sum and Σ grad·out - grad_lse of every row, and nothing, [B, Hq, Sq, 4] float32.
 _ROW_VALUES = Arg("row_values", "vec4<f32>")

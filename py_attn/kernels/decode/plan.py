@@ -65,8 +65,10 @@ _REDUCE = Kernel(
     ),
 )
 _REDUCE_WORKGROUP = 256
-# Columns of a workgroup of the reduction, in vec4s: 128 bytes, which memory reads together.
+# Columns of a workgroup of the reduction, in vec4s: 128 bytes are read together by memory; twice as many are
+# faster where there are at least so many workgroups of them (bench/NOTES.md).
 _REDUCE_COLUMNS = 8
+_REDUCE_BUSY = 64
 
 
 def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
@@ -347,9 +349,11 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
     if lse:
         args.append(Arg("lse", "f32", writes=True))
     rotates = config.rotates_back
+    rows, vec4s = math.prod(call.out_shape[:3]), in_vec4s(dim)
+    wide = 2 * _REDUCE_COLUMNS
+    columns = wide if rows * -(-vec4s // wide) >= _REDUCE_BUSY else _REDUCE_COLUMNS
     # A row can be rotated only where one workgroup has all its columns.
-    columns = in_vec4s(dim) if rotates else min(_REDUCE_COLUMNS, power_of_two(in_vec4s(dim)))
-    rows = math.prod(call.out_shape[:3])
+    columns = vec4s if rotates else min(columns, power_of_two(vec4s))
     subgroup_ids = rotates and SUBGROUP_ID in info.features
     return launch(
         _REDUCE,
@@ -357,7 +361,7 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
         call.tensors,
         info.limits,
         variant=f"{out.dtype}, subgroup" if rotates else out.dtype,
-        workgroups=rows * -(-in_vec4s(dim) // columns),
+        workgroups=rows * -(-vec4s // columns),
         params={
             "rows": rows,
             "splits": config.splits,
@@ -372,7 +376,7 @@ def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | 
             "dtypes": (out.dtype,),
             **sink_constants(sinks, (out.dtype,)),
             "D": dim,
-            "DV4": in_vec4s(dim),
+            "DV4": vec4s,
             "COLUMNS": columns,
             "WORKGROUP": min(_REDUCE_WORKGROUP, most_invocations(info.limits)),
             "return_lse": lse is not None,
