@@ -1,8 +1,8 @@
 //## Decode: combines the partial results of the splits, their normalised outputs, by each row's row_max and row_sum in
 //## each split (partial_rows): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup
 //## computes COLUMNS vec4s of a row. COLUMNS neighbouring invocations take one split at a time, SPLITS_AT_ONCE of them
-//## side by side, each with an online softmax of its own; these are merged at the end. With `rotates` a workgroup
-//## computes a whole row and rotates it back.
+//## side by side, each with an online softmax of its own; these are merged at the end. Each asks memory for `together`
+//## splits before it uses the first. With `rotates` a workgroup computes a whole row and rotates it back.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# if rotates
@@ -18,6 +18,7 @@
 {{ thread_index_memory() }}
 //# endif
 
+//# set together = 2
 const SPLITS_AT_ONCE = WORKGROUP / COLUMNS;
 const BLOCKS = {{ (DV4 + COLUMNS - 1) // COLUMNS }}u;
 var<workgroup> shared_max: array<f32, WORKGROUP>;
@@ -47,15 +48,24 @@ fn main(
   var row_max = LOWEST;
   var row_sum = 0.0;
   var acc = vec4<f32>();
-  for (var s = thread_index / COLUMNS; s < params.splits; s += SPLITS_AT_ONCE) {
-    let partial_row = partial_rows[first + s];
-    let partial_acc = partial_out[(first + s) * DV4 + min(column, DV4 - 1u)];
-    let new_max = max(row_max, partial_row.x);
+  for (var s = thread_index / COLUMNS; s < params.splits; s += {{ together }}u * SPLITS_AT_ONCE) {
+    var new_max = row_max;
+//# for n in range(together)
+    let split_{{ n }} = s + {{ n }}u * SPLITS_AT_ONCE;
+    let at_{{ n }} = first + min(split_{{ n }}, params.splits - 1u);
+    let row_{{ n }} = select(vec2<f32>(LOWEST, 0.0), partial_rows[at_{{ n }}], split_{{ n }} < params.splits);
+    let acc_{{ n }} = select(vec4<f32>(), partial_out[at_{{ n }} * DV4 + min(column, DV4 - 1u)], split_{{ n }} < params.splits);
+    new_max = max(new_max, row_{{ n }}.x);
+//# endfor
     let rescale = {{ exp_of("row_max - new_max") }};
-    let weight = partial_row.y * {{ exp_of("partial_row.x - new_max") }};
     row_max = new_max;
-    row_sum = fma(row_sum, rescale, weight);
-    acc = fma(vec4<f32>(weight), partial_acc, acc * rescale);
+    row_sum *= rescale;
+    acc *= rescale;
+//# for n in range(together)
+    let weight_{{ n }} = row_{{ n }}.y * {{ exp_of("row_" ~ n ~ ".x - new_max") }};
+    row_sum += weight_{{ n }};
+    acc = fma(vec4<f32>(weight_{{ n }}), acc_{{ n }}, acc);
+//# endfor
   }
   shared_max[thread_index] = row_max;
   shared_sum[thread_index] = row_sum;
