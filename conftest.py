@@ -1,6 +1,8 @@
 """Makes hypothesis's examples depend on nothing but a seed and the name of the test, in `tests/` and `e2e/`.
 
 `npm test` has the same examples on every machine; `npm run test:random` has others and prints their seed.
+
+The files that take longest come first, so that the processes which share them end at about the same time.
 """
 
 from __future__ import annotations
@@ -11,6 +13,40 @@ from hypothesis.internal.conjecture import providers
 
 FIXED_SEED = "0"
 
+#: The files that take longest, longest first. What takes less fills the gaps at the end in any order.
+LONGEST = (
+    "tests/test_shaders.py",
+    "tests/test_adapters.py",
+    "tests/test_out_of_memory.py",
+    "tests/test_models_smollm2_reference.py",
+    "tests/test_tuning.py",
+    "tests/test_turboquant.py",
+    "e2e/test_kernels_gradients.py",
+    "e2e/test_kernels_attention.py",
+    "e2e/test_language_model.py",
+    "e2e/test_kernels_hidden.py",
+    "e2e/test_kernels_decode.py",
+    "e2e/test_kernels_extreme.py",
+    "e2e/test_turboquant.py",
+    "e2e/test_page_loss.py",
+    "e2e/test_page_write.py",
+    "e2e/test_axe.py",
+    "e2e/test_kernels_matmul.py",
+    "e2e/test_page_write_download.py",
+    "e2e/test_page_write_address.py",
+    "e2e/test_jupyter.py",
+    "e2e/test_kernels_quantized.py",
+    "e2e/test_page_states.py",
+    "e2e/test_kernels_step.py",
+    "e2e/test_page_address.py",
+    "e2e/test_kernels_ragged.py",
+    "e2e/test_bench.py",
+    "e2e/test_firefox.py",
+    "e2e/test_dev.py",
+    "e2e/test_marimo.py",
+    "e2e/test_page.py",
+)
+
 # No limits on time and nothing kept from earlier runs: machines that run tests are busy, and differ.
 settings.register_profile(
     "py_attn", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -20,6 +56,12 @@ settings.load_profile("py_attn")
 # Hypothesis also draws constants from the source of every local module that has been imported so far, and has
 # no setting for that. Examples would depend on which tests were selected and on where the checkout lies.
 providers._get_local_constants = lambda: providers._local_constants
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first; tests of a file stay in their order."""
+    places = {config.rootpath / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -85,57 +85,74 @@ def mask_shapes(score_shape: tuple[int, int, int, int]) -> list[list[int]]:
 
 
 @st.composite
-def attention_cases(draw: st.DrawFn, variant: str = "naive") -> Case:
-    """Any combination of the arguments of `pa.attention`."""
+def kernels(draw: st.DrawFn, variant: str) -> Case:
+    """What pipelines are compiled for; all other fields of a case are read when they run."""
 
     def sometimes(strategy: st.SearchStrategy[Any]) -> Any:
         return draw(st.none() | st.none() | strategy)
 
     head_dim = draw(st.sampled_from(HEAD_DIMS))
-    value_head_dim = draw(st.just(head_dim) | st.sampled_from(HEAD_DIMS))
+    return {
+        "variant": variant,
+        "head_dim": head_dim,
+        "value_head_dim": draw(st.just(head_dim) | st.sampled_from(HEAD_DIMS)),
+        "dtypes": {name: draw(st.sampled_from(FLOATS)) for name in ("query", "key", "value")},
+        "views": {name: draw(st.sampled_from(VIEWS)) for name in ("query", "key", "value")},
+        "layout": draw(st.sampled_from(("BHSD", "BSHD"))),
+        "softcap": sometimes(st.just(True)),
+        "mask": draw(st.none() | st.sampled_from(("bool", "bool", *FLOATS))),
+        "lengths_as": draw(st.none() | st.sampled_from(("list", "int32", "uint32"))),
+        "sinks": sometimes(st.sampled_from(FLOATS)),
+        "without_lse": draw(st.booleans()),
+    }
+
+
+@st.composite
+def attention_cases(draw: st.DrawFn, variant: str = "naive", kernel: Case | None = None) -> Case:
+    """Any combination of the arguments of `pa.attention`, or any for which a kernel was compiled."""
+    kernel = kernel or draw(kernels(variant))
     # Large head dims with few rows: the reference and a software adapter take their time.
-    lengths = st.sampled_from([n for n in LENGTHS if n * max(head_dim, value_head_dim) <= 1 << 13])
+    most = (1 << 13) // max(kernel["head_dim"], kernel["value_head_dim"])
+    lengths = st.sampled_from([n for n in LENGTHS if n <= most])
     heads, kv_heads = draw(st.sampled_from(HEADS))
-    dtype = st.sampled_from(FLOATS)
+    window = st.integers(0, 40) | st.lists(st.none() | st.integers(0, 40), min_size=2, max_size=2)
     case = attention_case(
-        seed=draw(st.integers(0, 1 << 20)),
-        batch=draw(st.integers(1, 3)),
-        heads=heads,
-        kv_heads=kv_heads,
-        queries=draw(lengths),
-        keys=draw(lengths),
-        head_dim=head_dim,
-        value_head_dim=value_head_dim,
-        dtypes={name: draw(dtype) for name in ("query", "key", "value")},
-        views={name: draw(st.sampled_from(VIEWS)) for name in ("query", "key", "value")},
-        layout=draw(st.sampled_from(("BHSD", "BSHD"))),
-        causal=draw(st.sampled_from((False, False, True, "bottom-right", "top-left"))),
-        window=sometimes(
-            st.integers(0, 40) | st.lists(st.none() | st.integers(0, 40), min_size=2, max_size=2)
-        ),
-        scale=sometimes(st.sampled_from((0.0, -0.3, 1e-3, 0.5))),
-        softcap=sometimes(st.sampled_from((1e-2, 0.7, 5.0, 50.0))),
-        size=draw(st.sampled_from((1.0, 1.0, 1e-3, 4.0))),
-        variant=variant,
-        without_lse=draw(st.booleans()),
+        **kernel
+        | {
+            "seed": draw(st.integers(0, 1 << 20)),
+            "batch": draw(st.integers(1, 3)),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "queries": draw(lengths),
+            "keys": draw(lengths),
+            "causal": draw(st.sampled_from((False, False, True, "bottom-right", "top-left"))),
+            "window": draw(st.none() | st.none() | window),
+            "scale": draw(st.none() | st.none() | st.sampled_from((0.0, -0.3, 1e-3, 0.5))),
+            "softcap": draw(st.sampled_from((1e-2, 0.7, 5.0, 50.0))) if kernel["softcap"] else None,
+            "size": draw(st.sampled_from((1.0, 1.0, 1e-3, 4.0))),
+        }
     )
-    if draw(st.booleans()):
+    if kernel["mask"]:
         shapes = mask_shapes((case["batch"], heads, case["queries"], case["keys"]))
+        # float16's lowest number leaves scores seven bits; with few rows that is a lottery.
+        lowest = "hidden" if kernel["mask"] == "float16" else "lowest"
         case["mask"] = {
-            "dtype": draw(st.sampled_from(("bool", "bool", *FLOATS))),
+            "dtype": kernel["mask"],
             "shape": draw(st.sampled_from(shapes)),
-            "rows": draw(st.sampled_from((None, "hidden", "lowest"))),
+            "rows": draw(st.sampled_from((None, "hidden", lowest))),
             "transposed": draw(st.booleans()),
         }
-        # float16's lowest number leaves scores seven bits; with few rows that is a lottery.
-        if case["mask"]["dtype"] == "float16" and case["mask"]["rows"] == "lowest":
-            case["mask"]["rows"] = "hidden"
-    if draw(st.booleans()):
+    if kernel["lengths_as"]:
         lengths_of_batch = st.integers(0, case["keys"])
         case["kv_lengths"] = [draw(lengths_of_batch) for _ in range(case["batch"])]
-        case["lengths_as"] = draw(st.sampled_from(("list", "int32", "uint32")))
-    case["sinks"] = sometimes(st.sampled_from(FLOATS))
     return case
+
+
+@st.composite
+def sharing_cases(draw: st.DrawFn, variant: str, count: int) -> list[Case]:
+    """Cases of anything that share pipelines, which take longer to compile than to run."""
+    kernel = draw(kernels(variant))
+    return [draw(attention_cases(kernel=kernel)) for _ in range(count)]
 
 
 def features(case: Case) -> list[str]:

@@ -15,10 +15,10 @@ from e2e.kernel_cases import (
     LENGTHS,
     VIEWS,
     attention_case,
-    attention_cases,
     dtypes,
     features,
     mask_shapes,
+    sharing_cases,
 )
 from e2e.page.attention import check_attention, has_variant
 from py_attn.kernels.attention.tiles import CANDIDATES, Tile
@@ -37,28 +37,28 @@ def check(lab, error_ratios):
     return run
 
 
-@settings(max_examples=40)
-@given(case=attention_cases("naive"))
-def test_naive_on_anything(check, case):
-    check(case)
+@settings(max_examples=20)
+@given(cases=sharing_cases("naive", 2))
+def test_naive_on_anything(check, cases):
+    check(*cases)
 
 
-@settings(max_examples=40)
-@given(case=attention_cases("rows"))
-def test_rows_on_anything(check, case):
-    check(case)
+@settings(max_examples=20)
+@given(cases=sharing_cases("rows", 2))
+def test_rows_on_anything(check, cases):
+    check(*cases)
 
 
-@settings(max_examples=12)
-@given(case=attention_cases("tiled"))
-def test_tiled_on_anything(check, case):
-    check(case)
+@settings(max_examples=6)
+@given(cases=sharing_cases("tiled", 2))
+def test_tiled_on_anything(check, cases):
+    check(*cases)
 
 
-@settings(max_examples=12)
-@given(case=attention_cases("subgroup"))
-def test_subgroup_on_anything(check, case):
-    check(case)
+@settings(max_examples=6)
+@given(cases=sharing_cases("subgroup", 2))
+def test_subgroup_on_anything(check, cases):
+    check(*cases)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -349,10 +349,11 @@ def test_tiles_with_subgroups(check, name):
     check(*tile_cases(TILES[name], variant="subgroup"))
 
 
-@settings(max_examples=12)
-@given(case=attention_cases("tiled"))
-def test_two_buffers_on_anything(check, case):
-    check(case | {"tile": dataclasses.asdict(TILES["two buffers"])})
+@settings(max_examples=6)
+@given(cases=sharing_cases("tiled", 2))
+def test_two_buffers_on_anything(check, cases):
+    tile = dataclasses.asdict(TILES["two buffers"])
+    check(*(case | {"tile": tile} for case in cases))
 
 
 # Whole tiles before those that are split or none, splits that end within the keys or begin behind them.
@@ -387,11 +388,14 @@ def test_split_tiles(check, tail_split, changes):
     )
 
 
-@settings(max_examples=8)
-@given(case=attention_cases("tiled"), tail_split=st.tuples(st.integers(1, 9), st.integers(1, 4)))
-def test_splits_of_anything(check, case, tail_split):
-    case |= {"causal": False, "window": None, "mask": None}
-    check(case | {"tile": dataclasses.asdict(TILES["two buffers"]), "tail_split": tail_split})
+@settings(max_examples=4)
+@given(
+    cases=sharing_cases("tiled", 2),
+    tail_splits=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), min_size=2, max_size=2),
+)
+def test_splits_of_anything(check, cases, tail_splits):
+    common = {"causal": False, "window": None, "mask": None, "tile": dataclasses.asdict(TILES["two buffers"])}
+    check(*(case | common | {"tail_split": each} for case, each in zip(cases, tail_splits, strict=True)))
 
 
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])

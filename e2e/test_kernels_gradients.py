@@ -62,50 +62,67 @@ def dense(**changes: Any) -> Case:
 
 
 SIDE = st.none() | st.integers(0, 20)
-MASKINGS = st.fixed_dictionaries(
+HIDING = st.fixed_dictionaries(
     {},
     optional={
         "causal": st.sampled_from((True, "top-left")),
-        "window": st.integers(0, 20)
-        | st.tuples(st.none() | st.integers(0, 20), st.none() | st.integers(0, 20)),
-        "softcap": st.sampled_from((0.7, 5.0)),
-        "scale": st.sampled_from((-0.3, 0.5)),
+        "window": st.integers(0, 20) | st.tuples(SIDE, SIDE),
     },
-)
+).filter(bool)
+SCALES = st.fixed_dictionaries({}, optional={"scale": st.sampled_from((-0.3, 0.5))})
+SOFTCAPS = st.fixed_dictionaries({"softcap": st.sampled_from((0.7, 5.0))})
 
 
 @st.composite
-def dense_cases(draw: st.DrawFn) -> Case:
-    heads, kv_heads = draw(st.sampled_from(((1, 1), (2, 2), (4, 2), (6, 1))))
-    case = dense(
-        seed=draw(st.integers(0, 1 << 20)),
-        batch=draw(st.integers(1, 2)),
-        heads=heads,
-        kv_heads=kv_heads,
-        queries=draw(st.sampled_from((1, 5, 32, 45))),
-        keys=draw(st.sampled_from((1, 7, 33, 64))),
-        head_dim=draw(st.sampled_from((1, 6, 32, 72))),
-        value_dim=draw(st.sampled_from((3, 32))),
-        dtype=draw(st.sampled_from(FLOATS)),
-        view=draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
-        keywords=draw(MASKINGS),
-        sinks=draw(st.booleans()),
-    )
-    if draw(st.booleans()):
-        case["mask"] = {
-            "dtype": draw(st.sampled_from(("bool", "float32"))),
-            "shape": draw(
-                st.sampled_from(mask_shapes((case["batch"], heads, case["queries"], case["keys"])))
-            ),
-            "rows": draw(st.sampled_from((None, "hidden"))),
-        }
-    return case
+def keywords(draw: st.DrawFn) -> st.SearchStrategy[Case]:
+    """Keywords with which calls share pipelines: their numbers are read when these run."""
+    hiding, softcap = draw(st.sampled_from((st.just({}), HIDING, HIDING))), draw(st.booleans())
+    parts = st.tuples(hiding, SCALES, SOFTCAPS if softcap else st.just({}))
+    return parts.map(lambda found: {name: x for part in found for name, x in part.items()})
 
 
-@settings(max_examples=14)
-@given(case=dense_cases())
-def test_gradients_of_anything(check, case):
-    check(check_gradients, case)
+@st.composite
+def dense_cases(draw: st.DrawFn, count: int) -> list[Case]:
+    """Cases that share their pipelines, which take longer to compile than to run."""
+    compiled = {
+        "head_dim": draw(st.sampled_from((1, 6, 32, 72))),
+        "value_dim": draw(st.sampled_from((3, 32))),
+        "dtype": draw(st.sampled_from(FLOATS)),
+        "view": draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
+        "sinks": draw(st.booleans()),
+    }
+    # A single row, or a single key, has tiles of its own.
+    queries = draw(st.sampled_from(((1,), (5, 32, 45), (5, 32, 45))))
+    keys = draw(st.sampled_from(((1,), (7, 33, 64), (7, 33, 64))))
+    given, mask = draw(keywords()), draw(st.none() | st.sampled_from(("bool", "float32")))
+    cases = []
+    for _ in range(count):
+        heads, kv_heads = draw(st.sampled_from(((1, 1), (2, 2), (4, 2), (6, 1))))
+        case = dense(
+            **compiled,
+            seed=draw(st.integers(0, 1 << 20)),
+            batch=draw(st.integers(1, 2)),
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=draw(st.sampled_from(queries)),
+            keys=draw(st.sampled_from(keys)),
+            keywords=draw(given),
+        )
+        if mask:
+            shapes = mask_shapes((case["batch"], heads, case["queries"], case["keys"]))
+            case["mask"] = {
+                "dtype": mask,
+                "shape": draw(st.sampled_from(shapes)),
+                "rows": draw(st.sampled_from((None, "hidden"))),
+            }
+        cases.append(case)
+    return cases
+
+
+@settings(max_examples=7)
+@given(cases=dense_cases(2))
+def test_gradients_of_anything(check, cases):
+    check(check_gradients, *cases)
 
 
 def test_gradients_without_a_visible_key(check):
@@ -166,37 +183,51 @@ def test_gradients_of_what_a_score_mod_reads(check, mod):
 
 
 @st.composite
-def packed_cases(draw: st.DrawFn) -> Case:
-    heads, kv_heads = draw(st.sampled_from(((1, 1), (4, 2), (3, 1))))
-    count = draw(st.integers(1, 6))
-    lengths = st.lists(st.sampled_from((0, 1, 2, 9, 32, 33, 70)), min_size=count, max_size=count)
-    return {
-        "seed": draw(st.integers(0, 1 << 20)),
-        "heads": heads,
-        "kv_heads": kv_heads,
+def packed_cases(draw: st.DrawFn, count: int) -> list[Case]:
+    """The same for packed sequences."""
+    compiled = {
         "head_dim": draw(st.sampled_from((5, 16, 32))),
         "value_dim": draw(st.sampled_from((4, 16))),
-        "query_lengths": draw(lengths.filter(any)),
-        "key_lengths": draw(lengths.filter(any)),
         "dtype": draw(st.sampled_from(FLOATS)),
         "variant": draw(st.sampled_from(VARIANTS)),
         "on_gpu": draw(st.booleans()),
         "sinks": draw(st.booleans()),
-        "keywords": draw(MASKINGS),
     }
+    given = draw(keywords())
+    cases = []
+    for _ in range(count):
+        heads, kv_heads = draw(st.sampled_from(((1, 1), (4, 2), (3, 1))))
+        sequences = draw(st.integers(1, 6))
+        lengths = st.lists(
+            st.sampled_from((0, 1, 2, 9, 32, 33, 70)), min_size=sequences, max_size=sequences
+        ).filter(any)
+        changes = {
+            "seed": draw(st.integers(0, 1 << 20)),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "query_lengths": draw(lengths),
+            "key_lengths": draw(lengths),
+            "keywords": draw(given),
+        }
+        cases.append(compiled | changes)
+    return cases
 
 
-@settings(max_examples=14)
-@given(case=packed_cases())
-def test_packed_sequences(check, case):
-    check(check_packed, case)
+@settings(max_examples=7)
+@given(cases=packed_cases(2))
+def test_packed_sequences(check, cases):
+    check(check_packed, *cases)
 
 
-@settings(max_examples=10)
-@given(case=packed_cases(), size=st.integers(70 * 72 * 4 * 3, 200_000))
-def test_packed_sequences_in_turns(check, case, size):
-    # A head of the largest sequence fits, and of others perhaps several heads, or several sequences.
-    check(check_in_turns, case | {"bytes": size, "on_gpu": False})
+# A head of the largest sequence fits, and of others perhaps several heads, or several sequences.
+ROOM = st.integers(70 * 72 * 4 * 3, 200_000)
+
+
+@settings(max_examples=5)
+@given(cases=packed_cases(2), room=st.lists(ROOM, min_size=2, max_size=2))
+def test_packed_sequences_in_turns(check, cases, room):
+    sizes = zip(cases, room, strict=True)
+    check(check_in_turns, *(case | {"bytes": size, "on_gpu": False} for case, size in sizes))
 
 
 def test_gradients_in_turns(check):

@@ -12,7 +12,7 @@ from e2e.test_page_console import type_and_run
 from e2e.test_page_edit import preset, write
 from e2e.test_page_kernel_author import fork, own, time_one
 from e2e.test_page_own_data import drop, expect_file, npz
-from e2e.test_page_write import generate, prepared, python, tokens
+from e2e.test_page_write import SLOW, generate, prepared, python, tokens
 
 #: From now on no buffer of the page's device can be made, nor a kept one be used: its memory is full.
 NO_ROOM = """
@@ -188,7 +188,7 @@ def test_the_console_keeps_its_text_and_what_it_showed(sample):
 
 
 def test_a_text_that_is_being_written_stays(sample):
-    page = prepared(sample)
+    page = prepared(sample, seconds=SLOW)
     panel = page.locator("#write")
     panel.get_by_label("New tokens").fill("400")
     panel.get_by_role("button", name=re.compile("and generate")).click()

@@ -8,14 +8,29 @@ from playwright.sync_api import expect
 from e2e.lab import Lab, wait_until_ready
 from e2e.main_thread import longest_task
 
+#: Seconds a token, where a test has to act while it is being written.
+SLOW = 0.03
+
 
 @pytest.fixture
-def writer(page, site_url):
-    """The page with its Write panel, and the model's stand-in in place of the download."""
+def sample(page, site_url):
+    """The page as it begins."""
     page.goto(site_url)
     wait_until_ready(page)
     page.wait_for_selector('#overview[data-painted="1"]')
-    return prepared(page)
+    return page
+
+
+@pytest.fixture
+def writer(sample):
+    """The page with its Write panel, and the model's stand-in in place of the download."""
+    return prepared(sample)
+
+
+@pytest.fixture
+def slow_writer(sample):
+    """The same with a stand-in that takes its time."""
+    return prepared(sample, seconds=SLOW)
 
 
 def prepared(page, **given):
@@ -115,8 +130,8 @@ def test_back_to_a_token_and_on_with_another_choice(writer):
     expect(page.locator(".alternative:enabled")).to_have_count(0)
 
 
-def test_stop_acts_at_once_and_nothing_moves(writer):
-    page = writer
+def test_stop_acts_at_once_and_nothing_moves(slow_writer):
+    page = slow_writer
     box = page.locator(".write-text").bounding_box()
     stage = page.locator(".stage").bounding_box()
     panel(page).get_by_label("New tokens").fill("2000")
@@ -206,8 +221,8 @@ SPOKEN = """() => {
 }"""
 
 
-def test_a_screen_reader_is_told_the_text_in_portions(writer):
-    page = writer
+def test_a_screen_reader_is_told_the_text_in_portions(slow_writer):
+    page = slow_writer
     page.evaluate(SPOKEN)
     generate(page, 100)
     spoken = page.evaluate("() => window.spoken")

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from e2e.lab import Lab, until, wait_until_ready
 from e2e.page_view import HEATMAP, point_at
-from e2e.test_page_write import generate, panel, prepared, tokens, writer  # noqa: F401
+from e2e.test_page_write import generate, panel, prepared, sample, tokens, writer  # noqa: F401
 
 READ = re.compile(r"Load SmolLM2 \(\d+ MB\) and read")
 SETTINGS = {"New tokens": "5", "Temperature": "0.7", "Top-k": "12", "Top-p": "0.9", "Seed": "3"}
@@ -171,9 +171,7 @@ def test_a_text_that_is_too_long_for_an_address_outlives_a_reload(writer):  # no
 
 
 def test_what_an_address_says_of_a_text_gives_way_to_the_model(page, site_url):
-    page.goto(site_url)
     packed = page.evaluate(PACK, STATE | {"texts": [" <b>the", " forged", " words"]})
-    page.goto("about:blank")
     page.goto(f"{site_url}#write=1.{packed}")
     install(page)
     expect(tokens(page)).to_have_count(3)
@@ -194,9 +192,7 @@ def test_what_an_address_says_of_a_text_gives_way_to_the_model(page, site_url):
     ],
 )
 def test_an_address_that_holds_no_text_gets_a_note(page, site_url, change):
-    page.goto(site_url)
     packed = page.evaluate(PACK, STATE | change)
-    page.goto("about:blank")
     page.goto(f"{site_url}#write=1.{packed}")
     wait_until_ready(page)
     expect(page.locator(".banner")).to_contain_text("and are left out: write.")

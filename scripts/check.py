@@ -49,7 +49,8 @@ def site() -> None:
 
 
 #: Two processes, or browsers, beside each other; a file's tests share what they stand on and stay together.
-TWO_WORKERS = ("--numprocesses", "2", "--dist", "loadfile")
+#: Files are begun in the order that conftest.py gives them.
+TWO_WORKERS = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 GROUPS: dict[str, list[Callable[[], None]]] = {
     "lint": [

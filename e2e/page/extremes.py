@@ -47,11 +47,16 @@ def mask_of(name, rows, keys):
     return mask
 
 
-def extreme_mod(name):
-    """A score_mod; NaN comes of the logarithm of a negative number and of what keeps NaN."""
-    added = {"+1e8": 1e8, "-1e8": -1e8, "-3e38": -3e38}
-    if name in added:
-        return lambda score, b, h, q, k: score + added[name]
+def extreme_mod(name, upload=np.asarray):
+    """A score_mod; NaN comes of the logarithm of a negative number and of what keeps NaN.
+
+    1e8 is added with either sign by the same pipelines, as it is read from what ``upload`` makes of an array.
+    """
+    if name in ("+1e8", "-1e8"):
+        added = upload(np.full(4, float(name), np.float32))
+        return lambda score, b, h, q, k: score + added[h]
+    if name == "-3e38":
+        return lambda score, b, h, q, k: score - 3e38
     if name == "same":
         return lambda score, b, h, q, k: score + 0.0
 
@@ -179,6 +184,8 @@ async def check_extreme(case):
             x[:, :, keywords["kv_lengths"][0] :] = float(case["behind"])
     with poisoned(device):
         asked = dict(keywords)
+        if case.get("mod"):
+            asked["score_mod"] = extreme_mod(case["mod"], device.tensor)
         if "mask" in asked:
             kind = case.get("mask_dtype")
             asked["mask"] = device.tensor(asked["mask"], kind) if kind else asked["mask"]
@@ -226,12 +233,15 @@ async def check_extreme_packed(case):
         {"query": query, "key": key, "value": value}[case["nan"]][8, 1, 3] = np.nan
     with poisoned(device):
         cu = cu_q.tolist(), cu_k.tolist()
+        asked = dict(keywords)
+        if case.get("mod"):
+            asked["score_mod"] = extreme_mod(case["mod"], device.tensor)
         out, lse = pa.varlen_attention(
-            query, key, value, *cu, variant=case["variant"], return_lse=True, **keywords
+            query, key, value, *cu, variant=case["variant"], return_lse=True, **asked
         )
         found = in_each_form(
             lambda form: pa.varlen_attention_backward(
-                grad, query, key, value, out, lse, *cu, **keywords, variant=form
+                grad, query, key, value, out, lse, *cu, **asked, variant=form
             )
         )
         got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *itertools.chain(*found.values()))]
@@ -275,11 +285,12 @@ async def check_extreme_decode(case):
     with poisoned(device):
         cache = pa.KVCache(1, 2, keys, 8, dtype=case["dtype"])
         cache.append(key, value)
-        out, lse = pa.decode_attention(
-            query, cache, splits=case["splits"], return_lse=True, **keywords, **sinks
-        )
+        asked = dict(keywords)
+        if case.get("mod", "log") != "log":
+            asked["score_mod"] = extreme_mod(case["mod"], device.tensor)
+        out, lse = pa.decode_attention(query, cache, splits=case["splits"], return_lse=True, **asked, **sinks)
         # Queries are counted from the first append there, and from 0 here, which no function above looks at.
-        weights = pa.attention_weights(query, key, lse, **keywords)
+        weights = pa.attention_weights(query, key, lse, **asked)
         got = [await x.numpy() for x in (out, lse, weights)]
         cache.destroy()
     grad = np.zeros_like(query)

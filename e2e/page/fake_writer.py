@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,11 @@ CHARACTER = "🙂"
 LAYERS, HEADS, KV_HEADS, DIM = 30, 9, 3, 64
 HISTORY = 4096
 BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "turboquant4": 0.56, "turboquant3": 0.44}
+
+
+@cache
+def _noise(seed: int, heads: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal((97, heads, DIM), np.float32)
 
 
 class Token(NamedTuple):
@@ -198,10 +204,7 @@ class FakeWriter:
         row = np.arange(length)
         # Noise that repeats, as much of it would take longer than all the rest.
         query, key, value = (
-            np.random.default_rng(index)
-            .standard_normal((97, heads, DIM), np.float32)[(row + layer) % 97]
-            .transpose(1, 0, 2)[None]
-            .copy()
+            _noise(index, heads)[(row + layer) % 97].transpose(1, 0, 2)[None].copy()
             for index, heads in enumerate((HEADS, KV_HEADS, KV_HEADS))
         )
         # Keys that resemble those before them, and a first key that all queries look for.
@@ -255,8 +258,12 @@ class FakeWriter:
         self.tokens = []
 
 
-def install(seconds: float = 0.03, end_at: int | None = None) -> None:
-    """Let ``pa.models.load("smollm2")`` make this model."""
+def install(seconds: float = 0.004, end_at: int | None = None) -> None:
+    """Let ``pa.models.load("smollm2")`` make this model.
+
+    The maps follow a text that grows, a few times a second, and drawing them takes longer than all else.
+    So a text is written quickly unless a test has to act meanwhile.
+    """
     from py_attn import models
 
     load = models.load
