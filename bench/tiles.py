@@ -23,6 +23,8 @@ _ROUGH = Budget(pass_us=10_000, lead_us=20_000, warm_s=0.05, total_s=0.2, passes
 _CLOSE = 1.15
 _MOST_CLOSE = 4
 CHOSEN = "chosen"
+#: The launch for the value's gradient where key and value have a launch each, with the same tile.
+_VALUE_ALONE = "value stored"
 
 
 def has_tiles(run: Run) -> bool:
@@ -70,6 +72,9 @@ def _chosen(run: Run) -> str:
     shaders = [dispatch.shader for dispatch in program.dispatches]
     program.destroy()
     del kept
+    if any(shader.variant == _VALUE_ALONE for shader in shaders):
+        # The launch for the key has the tile of that for the value.
+        shaders = [shader for shader in shaders if shader.variant != "key stored"]
     found = [_name(shader.variant, shader.constants) for shader in shaders if "BQ" in shader.constants]
     return "; ".join(dict.fromkeys(found))
 
@@ -129,7 +134,7 @@ def _of_backward(run: Run) -> Iterator[tuple[str, Timed]]:
         if static.stored and backward_config.may_separate(options):
             for tile in backward_config.fitting_tiles(options, info, "key", separate=True):
                 config = replace(static, key=tile, separate=True)
-                yield f"value and key apart {name_of(tile)}", _with_backward(run, config)
+                yield f"{_VALUE_ALONE} {name_of(tile)}", _with_backward(run, config)
 
 
 def _with_backward(run: Run, config: backward_config.BackwardConfig) -> Timed:

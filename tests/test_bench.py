@@ -203,22 +203,28 @@ def test_what_is_printed_while_it_runs():
     assert remark({"read_gbs": 1.5, "clock_ratio": None}) == "read_gbs 1.5"
 
 
-GPU = {"software": False, "subgroup_size": 16, "maxStorageBuffersPerShaderStage": 10}
+GPU = {
+    "software": False,
+    "subgroup_size": 16,
+    "maxStorageBuffersPerShaderStage": 10,
+    "maxComputeWorkgroupStorageSize": 48 << 10,
+}
 
 
-@pytest.mark.parametrize("name", ["long-causal", "varlen", "backward", "backward-varlen"])
+@pytest.mark.parametrize("name", ["long-causal", "varlen", "backward", "backward-long", "backward-varlen"])
 def test_every_tile_of_the_table_is_compared_with_the_chosen_one(bridge, name):
     device = asyncio.run(request_device(RecordingBridge(**GPU)))
-    (workload,) = workloads("full" if name == "backward" else "small", [name])
+    (workload,) = workloads("full" if name in ("backward", "backward-long") else "small", [name])
     run = Run(device, workload, Options())
     with mock.patch("bench.tiles.gpu_time", new=same_time):
         found = asyncio.run(compare_tiles(run))
-    sides = ("query", "key") if workload.kind == "backward" else ("subgroup", "tiled")
+    sides = ("query", "key", "value") if workload.kind == "backward" else ("subgroup", "tiled")
     assert {name.split()[0] for name in found["us"]} == set(sides)
     assert len(found["us"]) > 10
     assert any("stored" in tile for tile in found["us"]) == (workload.kind == "backward")
     # What the call takes is one of the candidates, by the same name.
     assert set(found["chosen"].split("; ")) <= found["us"].keys()
+    assert ("value stored" in found["chosen"]) == (name == "backward-long")
     assert (found["ratio"], found["best"]) == (1, found["chosen"])
 
 
