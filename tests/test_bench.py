@@ -208,6 +208,8 @@ GPU = {
     "subgroup_size": 16,
     "maxStorageBuffersPerShaderStage": 10,
     "maxComputeWorkgroupStorageSize": 48 << 10,
+    "maxBufferSize": 1 << 31,
+    "maxStorageBufferBindingSize": 1 << 31,
 }
 
 
