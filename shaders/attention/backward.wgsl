@@ -57,6 +57,7 @@
     ends[{{ n }}] = row_values[values_of_rows + min(tile + {{ column_number.format(n) }}, end - 1u)].xyz;
 //# endcall
 //# endmacro
+//##
 //## Two dimensions: 6% faster on an H200 than taking a thread's column and row from its index.
 @compute @workgroup_size(TX, TY)
 fn main(
@@ -203,13 +204,13 @@ fn main(
 //#   call(r) each("r", ROWS, unrolled)
 //#     call(n) each("n", BK // TX, unrolled)
       {
-      let row = first_row + {{ row_number.format(r) }};
-      let column = tile + {{ column_number.format(n) }};
-      let position = i32({{ "row" if by_query else "column" }}) + shift;
-      let counts = row <= last_row && column < end && in_window(position, i32({{ "column" if by_query else "row" }}), length);
-      let cell = {{ r }} * SCORES + {{ n }} / 4u;
+        let row = first_row + {{ row_number.format(r) }};
+        let column = tile + {{ column_number.format(n) }};
+        let position = i32({{ "row" if by_query else "column" }}) + shift;
+        let counts = row <= last_row && column < end && in_window(position, i32({{ "column" if by_query else "row" }}), length);
+        let cell = {{ r }} * SCORES + {{ n }} / 4u;
 //#       for x in (["s"] if not reads_weights else []) + (["dp"] if of_scores else [])
-      {{ x }}[cell][{{ n }} % 4u] = select(0.0, {{ x }}[cell][{{ n }} % 4u], counts);
+        {{ x }}[cell][{{ n }} % 4u] = select(0.0, {{ x }}[cell][{{ n }} % 4u], counts);
 //#       endfor
       }
 //#     endcall

@@ -27,8 +27,8 @@ MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
-#: How many times as tall tiles must become by it for key and value to take a launch each, as the second reads
-#: what the first has stored.
+#: Key and value take a launch each where tiles become at least so many times as tall by it. Writing the weights
+#: and reading them again costs 6%.
 WORTH_SEPARATING = 2
 # Keys of a workgroup of the launch that stores, in most cases.
 _USUAL_ROWS = 64
@@ -178,10 +178,9 @@ def fitting_tiles(options: Options, info: AdapterInfo, side: str, separate: bool
     Key and value have a launch each where they are ``separate``.
     """
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
+    sums4: tuple[int, ...] = (d4,) if side == "query" else (d4, dv4)
     if separate:
-        sums4: tuple[int, ...] = (max(d4, dv4),)
-    else:
-        sums4 = (d4,) if side == "query" else (d4, dv4)
+        sums4 = (max(sums4),)
     tiles = tiles_for(
         max(d4, dv4),
         max(sums4),
