@@ -27,8 +27,8 @@ MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
-#: Key and value take a launch each where tiles become at least so many times as tall by it. Writing the weights
-#: and reading them again costs 6%.
+#: Key and value take a launch each where tiles become at least so many times as tall by it. To write the
+#: weights and read them again costs 6%.
 WORTH_SEPARATING = 2
 # Keys of a workgroup of the launch that stores, in most cases.
 _USUAL_ROWS = 64
