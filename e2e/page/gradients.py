@@ -1,6 +1,6 @@
 """Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -20,10 +20,12 @@ from py_attn.kernels.attention.tiles import Tile
 FORMS = ("rows", "tiled", "stored", "separate")
 
 
-def in_each_form(call: Callable[[BackwardVariant], Any], refused: bool = False) -> dict[str, Any]:
+def in_each_form(
+    call: Callable[[BackwardVariant], Any], refused: bool = False, forms: Iterable[str] = FORMS
+) -> dict[str, Any]:
     """``call`` of each form by its name, without those that store where that may be ``refused``."""
     got: dict[str, Any] = {}
-    for form in FORMS:
+    for form in forms:
         try:
             got[form] = separately(call) if form == "separate" else call(cast("BackwardVariant", form))
         except ValueError as error:
@@ -159,7 +161,7 @@ def many(random, case):
     return mod(*tensors), mod(*numbers), tensors[0], numbers[0]
 
 
-async def check_gradients(case):
+async def check_gradients(case, forms=FORMS):
     """Forward and backward of a dense case: {"out", "d_query rows", "d_query tiled", …}, error over bound."""
     device = pa.default_device()
     random = np.random.default_rng(case["seed"])
@@ -199,6 +201,7 @@ async def check_gradients(case):
                 ),
                 # No tile of the product is that wide.
                 refused=not binds(10) or d > 256,
+                forms=forms,
             )
             for _ in range(2)
         )
@@ -384,14 +387,14 @@ async def check_in_turns(case):
 
 
 async def check_with_tall_tiles(case):
-    """`check_gradients` where launches for key and value apart have `tile`, perhaps one with two buffers."""
+    """`check_gradients` of launches for key and value apart with `tile`, perhaps one with two buffers."""
     chosen = backward_config._choose_tile
 
     def choose(*arguments, separate=False):
         return Tile(**case["tile"]) if separate else chosen(*arguments)
 
     with patch.object(backward_config, "_choose_tile", choose):
-        return await check_gradients(case)
+        return await check_gradients(case, ("separate",))
 
 
 async def check_gaps(case):
