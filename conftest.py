@@ -2,7 +2,8 @@
 
 `npm test` has the same examples on every machine; `npm run test:random` has others and prints their seed.
 
-The files that take longest come first, so that the processes which share them end at about the same time.
+The files of unit tests that take longest come first, so that the processes which share them end at about the
+same time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from hypothesis.internal.conjecture import providers
 
 FIXED_SEED = "0"
 
-#: The files that take longest, longest first. What takes less fills the gaps at the end in any order.
+#: The files of unit tests that take longest, longest first. What takes less fills the gaps in any order.
 LONGEST = (
     "tests/test_shaders.py",
     "tests/test_adapters.py",
@@ -21,30 +22,6 @@ LONGEST = (
     "tests/test_models_smollm2_reference.py",
     "tests/test_tuning.py",
     "tests/test_turboquant.py",
-    "e2e/test_kernels_gradients.py",
-    "e2e/test_kernels_attention.py",
-    "e2e/test_language_model.py",
-    "e2e/test_kernels_hidden.py",
-    "e2e/test_kernels_decode.py",
-    "e2e/test_kernels_extreme.py",
-    "e2e/test_turboquant.py",
-    "e2e/test_page_loss.py",
-    "e2e/test_page_write.py",
-    "e2e/test_axe.py",
-    "e2e/test_kernels_matmul.py",
-    "e2e/test_page_write_download.py",
-    "e2e/test_page_write_address.py",
-    "e2e/test_jupyter.py",
-    "e2e/test_kernels_quantized.py",
-    "e2e/test_page_states.py",
-    "e2e/test_kernels_step.py",
-    "e2e/test_page_address.py",
-    "e2e/test_kernels_ragged.py",
-    "e2e/test_bench.py",
-    "e2e/test_firefox.py",
-    "e2e/test_dev.py",
-    "e2e/test_marimo.py",
-    "e2e/test_page.py",
 )
 
 # No limits on time and nothing kept from earlier runs: machines that run tests are busy, and differ.

@@ -49,8 +49,9 @@ def site() -> None:
 
 
 #: Two processes, or browsers, beside each other; a file's tests share what they stand on and stay together.
-#: Files are begun in the order that conftest.py gives them.
-TWO_WORKERS = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+TWO_WORKERS = ("--numprocesses", "2", "--dist", "loadfile")
+#: Files are begun in the order that conftest.py gives them, not those with the most tests first.
+IN_ORDER = "--no-loadscope-reorder"
 
 GROUPS: dict[str, list[Callable[[], None]]] = {
     "lint": [
@@ -58,7 +59,7 @@ GROUPS: dict[str, list[Callable[[], None]]] = {
         python_module("ruff", "format", "--check", "--quiet"),
     ],
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
-    "unit tests": [tests_of_scripts, python_module("pytest", "tests", *TWO_WORKERS)],
+    "unit tests": [tests_of_scripts, python_module("pytest", "tests", *TWO_WORKERS, IN_ORDER)],
     "build": [site],
     "end-to-end tests": [python_module("pytest", "e2e", *TWO_WORKERS)],
 }
