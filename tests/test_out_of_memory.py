@@ -8,7 +8,7 @@ import pytest
 
 import py_attn as pa
 from e2e.page.families import FAMILIES
-from py_attn.errors import GPUOutOfMemoryError
+from py_attn.errors import GPUOutOfMemoryError, GPUValidationError
 from py_attn.gpu import device as gpu_device
 from py_attn.gpu.bridge import BridgeError
 from tests.recording_bridge import RecordingBridge
@@ -199,6 +199,29 @@ def test_a_lack_is_told_to_all_who_wait(small):
         assert [type(answer) for answer in answers] == [GPUOutOfMemoryError] * 2
         # It is over then.
         await pa.attention(x, x, x).numpy()
+
+    asyncio.run(lack())
+
+
+def test_what_follows_from_a_lack_may_be_told_later(small):
+    """An error of one buffer can be told to a wait that began before, and a use of the buffer to the next."""
+
+    async def lack():
+        device = await gpu_device.request_device(small)
+        invalid = BridgeError("validation", "device", "buffer x is invalid")
+        for follows in ([invalid], [invalid, invalid]):
+            small.errors = [BridgeError("out-of-memory", "x", "no room")]
+            with pytest.raises(GPUOutOfMemoryError, match=r"x: no room$"):
+                await device.synchronize()
+            small.errors = follows
+            with pytest.raises(GPUOutOfMemoryError, match=rf"x: no room \({len(follows)} more errors\)"):
+                await device.synchronize()
+            # What comes after a wait without errors has another cause.
+            await device.synchronize()
+            small.errors = [invalid]
+            with pytest.raises(GPUValidationError, match="buffer x is invalid"):
+                await device.synchronize()
+            await device.synchronize()
 
     asyncio.run(lack())
 

@@ -51,6 +51,9 @@ class Queue:
         self._unseen: list[BridgeError] = []
         # Each error comes to one wait only. Those that all who wait must know of: see `_waiting`.
         self._waits: list[list[BridgeError]] = []
+        # The last buffer that could not be made. What follows from it may be told later than it is, and to
+        # another wait; a wait without errors ends it.
+        self._lack: BridgeError | None = None
 
     # Life
 
@@ -234,6 +237,8 @@ class Queue:
         # The GPU is idle now, so the next dispatch is sent alone again.
         self._batch = 1
         errors, self._unseen = [*self._unseen, *found] or [*lacks], []
+        if self._lack and errors and all(error.kind == "validation" for error in errors):
+            errors.insert(0, self._lack)
         if errors:
             # Uses of a broken pipeline or buffer fail too, and may be reported before it.
             first = min(errors, key=lambda error: error.kind not in ("shader", "out-of-memory"))
@@ -252,13 +257,16 @@ class Queue:
         lacking = self._memory.confirm(made, errors)
         for lacks in self._waits:
             lacks += lacking
+        if lacking or not errors:
+            self._lack = lacking[0] if lacking else None
         if not self._pending.dispatches:
             self._memory.destroy_doomed()
         return errors
 
     def _keep_errors(self, made: frozenset[int], told: asyncio.Future[Sequence[BridgeError]]) -> None:
         if not told.cancelled() and told.exception() is None:
-            self._memory.confirm(made, told.result())
+            lacking = self._memory.confirm(made, told.result())
+            self._lack = lacking[0] if lacking else self._lack
             self._unseen += told.result()
 
     async def take_errors(self, dispatches: Sequence[Dispatch]) -> list[BridgeError]:
