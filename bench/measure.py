@@ -155,7 +155,7 @@ def _verdict(workload: Workload, check: Check) -> dict[str, Any]:
     """The largest error over the sampled rows, and whether it is within the bound of the design."""
     got, exact, single = (np.concatenate([np.ravel(x) for x in part]) for part in dataclasses.astuple(check))
     error, plain = np.abs(got - exact).max(), np.abs(single - exact).max()
-    if workload.dtype.startswith("turboquant"):
+    if workload.dtype.startswith(("turboquant", "uniform")):
         loss = float(((got - exact) ** 2).mean() / (exact**2).mean())
         return {
             "error": loss,

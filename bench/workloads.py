@@ -125,6 +125,10 @@ FULL = (
         dtype="turboquant4", goals=(Goal("time", "<=", 0.3, "decode"),),
     ),
     _decode(
+        "decode-u4", "decode, uniform 4-bit cache", (32, 8), 32768, 128,
+        dtype="uniform4", goals=(Goal("time", "<=", 0.3, "decode"),),
+    ),
+    _decode(
         "decode-1k", "decode at 1,024 keys", (32, 8), 1024, 128,
         goals=(Goal("time", "<=", 1.5, "floor"),),
     ),
@@ -133,6 +137,11 @@ FULL = (
     _decode(
         "decode-b8-tq4", "decode at batch 8, TurboQuant 4-bit", (32, 8), 32768, 128,
         batch=8, dtype="turboquant4",
+        goals=(Goal("time", "<=", 0.3, "decode-b8"), Goal("time", "<=", 0.55, "decode-b8-f16")),
+    ),
+    _decode(
+        "decode-b8-u4", "decode at batch 8, uniform 4-bit", (32, 8), 32768, 128,
+        batch=8, dtype="uniform4",
         goals=(Goal("time", "<=", 0.3, "decode-b8"), Goal("time", "<=", 0.55, "decode-b8-f16")),
     ),
     # Dense rows with about the FLOPs of the varlen workload, to compare its rate with.
@@ -182,6 +191,7 @@ SMALL = (
     _decode("decode", "decode: 8/2 heads, D64, 2,048 keys, f32", (8, 2), 2048, 64),
     _decode("decode-f16", "decode, float16 cache", (8, 2), 2048, 64, dtype="float16"),
     _decode("decode-tq4", "decode, TurboQuant 4-bit cache", (8, 2), 2048, 64, dtype="turboquant4"),
+    _decode("decode-u4", "decode, uniform 4-bit cache", (8, 2), 2048, 64, dtype="uniform4"),
     _decode("decode-256", "decode at 256 keys", (8, 2), 256, 64),
     _decode("decode-b4", "decode at batch 4, f32", (8, 2), 512, 64, batch=4),
     _decode(

@@ -32,6 +32,8 @@ def cached(x: npt.ArrayLike, dtype: str, *, scale: npt.ArrayLike | None = None) 
           from zero). d is kept in float16.
         - "q4_0": d is the number of the largest magnitude, with its sign, over -8; x / d rounded to the
           nearest (ties up), from -8 to 7. d is kept in float16.
+        - "uniform4", "turboquant1" … "turboquant4": as :mod:`py_attn.turboquant_reference` quantises in
+          float32.
     scale : array_like, optional
         Of "int8": a number, [H] or [B, H].
     """
@@ -48,9 +50,9 @@ def cached(x: npt.ArrayLike, dtype: str, *, scale: npt.ArrayLike | None = None) 
         return _blocks(rows, dtype)
     from py_attn import turboquant_reference  # a start does not need it
 
-    return turboquant_reference.roundtrip(rows, int(dtype.removeprefix("turboquant")), np.float32).astype(
-        np.float64
-    )
+    uniform = dtype == "uniform4"
+    held = turboquant_reference.roundtrip(rows, int(dtype[-1]), np.float32, uniform=uniform)
+    return held.astype(np.float64)
 
 
 def _blocks(rows: Array, dtype: str) -> Array:

@@ -45,40 +45,82 @@ class Codebook:
     distortion: float
 
 
+class _Coordinate:
+    """The distribution of |t|, t a coordinate of a random vector of mean square 1 in ``dim`` dimensions."""
+
+    def __init__(self, dim: int) -> None:
+        # In one dimension the only unit vectors are ±1, which any levels reproduce once the scale is fitted.
+        self._dim = max(dim, 2)
+        self.top = math.sqrt(self._dim)
+        # In terms of the angle θ from the equator, t = √D sin θ, the density cos^(D-2) θ has no pole. Beyond
+        # twelve standard deviations it is negligible.
+        self._end = min(math.pi / 2, 12 / self.top)
+        self._angles = np.linspace(0.0, self._end, _GRID + 1)
+        density = np.cos(self._angles) ** (self._dim - 2)
+        steps = (density[1:] + density[:-1]) / 2 * self._angles[1]
+        self._mass = np.concatenate([[0.0], np.cumsum(steps)])
+
+    def quantiles(self, shares: _Array) -> _Array:
+        """The magnitudes below which these shares of the numbers lie."""
+        return self.top * np.sin(np.interp(shares, self._mass / self._mass[-1], self._angles))
+
+    def cells(self, thresholds: _Array) -> tuple[_Array, _Array]:
+        """Mean and probability of each cell between thresholds, from 0 outwards."""
+        edges = np.concatenate([[0.0], np.arcsin(np.minimum(thresholds / self.top, 1)), [self._end]])
+        weight = np.diff(np.interp(edges, self._angles, self._mass))
+        # The first moment has a closed form: ∫ sin θ cos^(D-2) θ dθ = -cos^(D-1) θ / (D-1).
+        moment = -np.diff(np.cos(edges) ** (self._dim - 1)) / (self._dim - 1)
+        means = self.top * moment / np.where(weight > 0, weight, 1)
+        return means, weight / self._mass[-1]
+
+
 @functools.lru_cache(maxsize=256)
 def codebook(bits: int, dim: int) -> Codebook:
     """The Lloyd–Max quantiser of ``bits`` bits for a random unit vector in ``dim`` dimensions.
 
-    In one dimension the only unit vectors are ±1, which any levels reproduce once the scale is fitted; the
-    levels of two dimensions are returned.
+    In one dimension the levels of two dimensions are returned.
     """
-    n = max(dim, 2)
-    top = math.sqrt(n)
-    # In terms of the angle θ from the equator, t = √D sin θ, the density cos^(D-2) θ has no pole. Beyond
-    # twelve standard deviations it is negligible.
-    end = min(math.pi / 2, 12 / math.sqrt(n))
-    angles = np.linspace(0.0, end, _GRID + 1)
-    density = np.cos(angles) ** (n - 2)
-    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * angles[1])])
-
-    def cells(thresholds: _Array) -> tuple[_Array, _Array]:
-        """Mean and probability of each cell from 0 outwards."""
-        edges = np.concatenate([[0.0], np.arcsin(thresholds / top), [end]])
-        weight = np.diff(np.interp(edges, angles, mass))
-        # The first moment has a closed form: ∫ sin θ cos^(D-2) θ dθ = -cos^(D-1) θ / (D-1).
-        moment = -np.diff(np.cos(edges) ** (n - 1)) / (n - 1)
-        return top * moment / weight, weight / mass[-1]
-
+    coordinate = _Coordinate(dim)
     count = 1 << (bits - 1)
-    quantiles = np.arange(1, count) / count
-    thresholds = top * np.sin(np.interp(quantiles, mass / mass[-1], angles))
-    levels, weight = cells(thresholds)
+    thresholds = coordinate.quantiles(np.arange(1, count) / count)
+    levels, weight = coordinate.cells(thresholds)
     for _ in range(_MAX_STEPS):
         before = levels
         thresholds = (levels[1:] + levels[:-1]) / 2
-        levels, weight = cells(thresholds)
+        levels, weight = coordinate.cells(thresholds)
         if np.abs(levels - before).max() < _TOLERANCE:
             break
     # With each level at the mean of its cell, the error's mean square is 1 minus that of the levels.
     distortion = 1.0 - float((weight * levels**2).sum())
     return Codebook(tuple(levels.tolist()), tuple(thresholds.tolist()), distortion)
+
+
+@functools.lru_cache(maxsize=256)
+def uniform_codebook(bits: int, dim: int) -> Codebook:
+    """The best quantiser of ``bits`` bits whose levels are odd multiples of half a step (Max 1960, table II).
+
+    Levels at equal distances are integers but for a factor, so that products can be taken in integers. They
+    cost some distortion: with 4 bits in many dimensions 0.0115 in place of :func:`codebook`'s 0.0095.
+    """
+    coordinate = _Coordinate(dim)
+    odd: _Array = np.arange(0.5, 1 << (bits - 1))
+    between: _Array = np.arange(1.0, odd.size)
+
+    def fitted(step: float) -> tuple[float, float]:
+        """The factor by which levels at this step come closest to the numbers, and the distortion then."""
+        means, weight = coordinate.cells(step * between)
+        levels = step * odd
+        product, square = float((weight * means * levels).sum()), float((weight * levels**2).sum())
+        return product / square, 1.0 - product**2 / square
+
+    # Up to where the outermost threshold is eight times the root mean square, the distortion has one minimum
+    # over the step: a search by thirds narrows it down.
+    low, high = 0.0, 8 / odd.size
+    while high - low > _TOLERANCE:
+        third = (high - low) / 3
+        if fitted(low + third)[1] < fitted(high - third)[1]:
+            high -= third
+        else:
+            low += third
+    factor, distortion = fitted(high)
+    return Codebook(tuple((factor * high * odd).tolist()), tuple((high * between).tolist()), distortion)

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.codebooks import codebook
+from py_attn.codebooks import Codebook, codebook, uniform_codebook
 
 Array = npt.NDArray[Any]
 
 ROUNDS = 3
 SEED = 0x9E3779B9
+#: Rows of a tile of codes, and numbers of such a row.
+TILE = 128
 
 
 class Codes(NamedTuple):
@@ -33,12 +35,15 @@ class Codes(NamedTuple):
         Bits of a code.
     residual : Codes or None
         The signs of what the codes leave over, rotated once more (QJL, arXiv 2406.03482).
+    uniform : bool
+        Whether the levels are those of :func:`py_attn.codebooks.uniform_codebook`.
     """
 
     codes: npt.NDArray[np.uint8]
     scales: Array
     bits: int
     residual: Codes | None = None
+    uniform: bool = False
 
 
 @functools.cache
@@ -105,12 +110,18 @@ def _stage(x: Array, partner: Array, upper: Array, alone: Array) -> Array:
 
 
 def quantize(
-    x: npt.ArrayLike, bits: int, compute_dtype: npt.DTypeLike = np.float64, *, qjl: bool = False
+    x: npt.ArrayLike,
+    bits: int,
+    compute_dtype: npt.DTypeLike = np.float64,
+    *,
+    qjl: bool = False,
+    uniform: bool = False,
 ) -> Codes:
     """Quantise the vectors along the last axis.
 
     With ``qjl`` one of the bits goes to the signs of the residual, which makes inner products with any
-    other vector right on average (the paper's second quantiser).
+    other vector right on average (the paper's second quantiser). With ``uniform`` levels are at equal
+    distances.
     """
     x = np.asarray(x).astype(compute_dtype)
     finite = np.isfinite(x).all(axis=-1)
@@ -121,7 +132,7 @@ def quantize(
     rms = np.sqrt((y * y).mean(axis=-1))
     y = y / _or_one(rms)[..., None]
     width = bits - 1 if qjl else bits
-    book = codebook(width, x.shape[-1])
+    book = _book(width, x.shape[-1], uniform)
     index = (np.abs(y)[..., None] > np.asarray(book.thresholds, x.dtype)).sum(axis=-1)
     levels = np.where(y < 0, -1, 1).astype(x.dtype) * np.asarray(book.levels, x.dtype)[index]
     # The norm's correction: of all multiples of the levels the one that comes closest to y.
@@ -129,7 +140,11 @@ def quantize(
     codes = (index | ((y < 0).astype(np.int64) << (width - 1))).astype(np.uint8)
     unit = np.where(finite, largest * rms, np.nan).astype(x.dtype)
     residual = _residual(y - fit[..., None] * levels, unit) if qjl else None
-    return Codes(codes, unit * fit, width, residual)
+    return Codes(codes, unit * fit, width, residual, uniform)
+
+
+def _book(bits: int, dim: int, uniform: bool) -> Codebook:
+    return (uniform_codebook if uniform else codebook)(bits, dim)
 
 
 def _residual(rest: Array, unit: Array) -> Codes:
@@ -145,9 +160,10 @@ def _or_one(x: Array) -> Array:
 
 def dequantize(quantized: Codes, compute_dtype: npt.DTypeLike = np.float64) -> Array:
     """The vectors that :func:`quantize` approximated by ``quantized``."""
-    codes, scales, bits, residual = quantized
+    codes, scales, bits, residual, uniform = quantized
     dtype = np.dtype(compute_dtype)
-    y = _values(codes, codebook(bits, codes.shape[-1]).levels, bits, dtype) * scales[..., None].astype(dtype)
+    levels = _book(bits, codes.shape[-1], uniform).levels
+    y = _values(codes, levels, bits, dtype) * scales[..., None].astype(dtype)
     if residual is not None:
         rest = _values(residual.codes, (1.0,), 1, dtype) * residual.scales[..., None].astype(dtype)
         y = y + rotate_back(rest, dtype, first_round=ROUNDS)
@@ -163,10 +179,15 @@ def _values(
 
 
 def roundtrip(
-    x: npt.ArrayLike, bits: int, compute_dtype: npt.DTypeLike = np.float64, *, qjl: bool = False
+    x: npt.ArrayLike,
+    bits: int,
+    compute_dtype: npt.DTypeLike = np.float64,
+    *,
+    qjl: bool = False,
+    uniform: bool = False,
 ) -> Array:
     """``x`` as it comes back after :func:`quantize`."""
-    return dequantize(quantize(x, bits, compute_dtype, qjl=qjl), compute_dtype)
+    return dequantize(quantize(x, bits, compute_dtype, qjl=qjl, uniform=uniform), compute_dtype)
 
 
 def pack(quantized: Codes) -> npt.NDArray[np.uint32]:
@@ -175,7 +196,7 @@ def pack(quantized: Codes) -> npt.NDArray[np.uint32]:
     Codes are padded with zeros to a multiple of four, and those to whole words. A residual follows in
     the same form.
     """
-    codes, scales, bits, residual = quantized
+    codes, scales, bits, residual, _ = quantized
     padding = [(0, 0)] * (codes.ndim - 1)
     padded = np.pad(codes, [*padding, (0, -codes.shape[-1] % 4)])
     stream = (padded[..., None] >> np.arange(bits, dtype=np.uint8)) & 1
@@ -195,3 +216,20 @@ def unpack(words: npt.NDArray[np.uint32], bits: int, dim: int, *, qjl: bool = Fa
     stream = np.unpackbits(raw, axis=-1, bitorder="little", count=width * dim)
     codes = np.packbits(stream.reshape(*words.shape[:-1], dim, width), axis=-1, bitorder="little")[..., 0]
     return Codes(codes, scales, width, unpack(words[..., end:], 1, dim) if qjl else None)
+
+
+def unpack_tiles(words: npt.NDArray[np.uint32], kind: str) -> Codes:
+    """The codes [..., 128 tiles, 128] in tiles [..., tiles, 2176] of "keys" or "values".
+
+    The layout is that of shaders/lib/code_tiles.wgsl.
+    """
+    i = np.arange(TILE, dtype=np.uint32)
+    word, shift = (i >> 5) * 4 + ((i >> 2) & 3), 8 * (i & 3) + 4 - ((i >> 2) & 4)
+    outer = words.shape[:-2]
+    groups = words[..., : TILE * TILE // 8].reshape(*words.shape[:-1], TILE, TILE // 8)
+    integers = (groups[..., word] >> shift) & 15
+    rows = integers if kind == "keys" else integers.swapaxes(-1, -2)
+    # In two's complement; a code has the sign above the magnitude's index.
+    codes = np.where(rows < 8, rows, rows ^ 7).astype(np.uint8).reshape(*outer, -1, TILE)
+    scales = np.ascontiguousarray(words[..., TILE * TILE // 8 :]).view(np.float32).reshape(*outer, -1)
+    return Codes(codes, scales, 4, uniform=True)

@@ -116,6 +116,18 @@ def attention_error(problem: tuple[Array, Array, Array], key_hat: Array) -> floa
     return math.sqrt(distortion(exact, reference.attention(query, key_hat, value)))
 
 
+def levels() -> None:
+    """Lloyd–Max levels and levels at equal distances, of 4 bits: distortion, attention's error."""
+    rows = []
+    for dim in (64, 128, 256):
+        x, problem = normal(4000, dim), attention_problem(dim, 3.0)
+        for name, uniform in (("Lloyd–Max", False), ("at equal distances", True)):
+            found = distortion(x, roundtrip(x, 4, uniform=uniform))
+            error = attention_error(problem, roundtrip(problem[1], 4, uniform=uniform))
+            rows.append([str(dim), name, f"{found:.4f}", f"{error:.3f}"])
+    table("Levels of 4 bits", ["head dim", "levels", "distortion", "attention's error"], rows)
+
+
 def qjl() -> None:
     """One bit for the residual's signs, or for finer levels: inner products, and attention."""
     dim = 128
@@ -185,7 +197,7 @@ def sizes() -> None:
 
 def main() -> None:
     """Print all tables."""
-    for measure in (sizes, distortions, scales, qjl, real_keys):
+    for measure in (sizes, distortions, scales, levels, qjl, real_keys):
         measure()
 
 

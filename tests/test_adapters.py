@@ -25,7 +25,9 @@ from tests.workgroup_text import workgroup_memory, workgroup_size
 
 VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup")
 DIMS = (1, 32, 64, 80, 128, 256, 512)
-CACHES = ("float32", "float16", "bfloat16", "turboquant4", "turboquant3", "turboquant2", "turboquant1")
+CACHES = (
+    "float32", "float16", "bfloat16", "turboquant4", "turboquant3", "turboquant2", "turboquant1", "uniform4"
+)  # fmt: skip
 on_every_adapter = pytest.mark.parametrize("name", ADAPTERS)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from py_attn import turboquant_reference as reference
-from py_attn.codebooks import codebook
+from py_attn.codebooks import codebook, uniform_codebook
 
 # Lloyd–Max quantisers of the normal density (Max 1960, table I): distortion, and the levels of 1 and 2 bits.
 OPTIMUM = {1: 0.3634, 2: 0.1175, 3: 0.03454, 4: 0.009497}
@@ -59,6 +59,56 @@ def test_codebooks_meet_lloyds_conditions(bits, dim):
     assert levels == pytest.approx(means, rel=1e-4)
     error = (weight * (t - levels[cell]) ** 2).sum() / weight.sum()
     assert book.distortion == pytest.approx(error, rel=1e-4)
+
+
+#: Distortion of the best uniform quantisers of a normal number (Max 1960, table II).
+UNIFORM = {1: 0.3634, 2: 0.1188, 3: 0.03744, 4: 0.01154}
+
+
+@pytest.mark.parametrize("bits", UNIFORM)
+def test_uniform_codebooks_are_the_best_at_equal_distances(bits):
+    book = uniform_codebook(bits, 1 << 20)
+    assert book.distortion == pytest.approx(UNIFORM[bits], rel=1e-3)
+    for dim in (2, 5, 32, 128, 512):
+        book = uniform_codebook(bits, dim)
+        levels, thresholds = np.array(book.levels), np.array(book.thresholds)
+        assert levels / levels[0] == pytest.approx(2 * np.arange(levels.size) + 1)
+        assert thresholds == pytest.approx(thresholds[:1] * np.arange(1, levels.size))
+        assert codebook(bits, dim).distortion <= book.distortion + 1e-8
+        # By midpoints of the angle, with steps a little larger and smaller.
+        angle = (np.arange(400_000) + 0.5) * (math.pi / 2 / 400_000)
+        t, weight = math.sqrt(dim) * np.sin(angle), np.cos(angle) ** (dim - 2)
+        found = []
+        for step in (1.0, 0.98, 1.02):
+            y = levels[np.searchsorted(step * thresholds, t)]
+            fit = (weight * t * y).sum() / (weight * y * y).sum()
+            found.append((weight * (t - fit * y) ** 2).sum() / weight.sum())
+        assert book.distortion == pytest.approx(found[0], rel=1e-3)
+        assert found[0] <= min(found) * (1 + 1e-5)
+
+
+def test_uniform_levels_cost_a_fifth():
+    x = np.random.default_rng(2).standard_normal((400, 128))
+    found = [distortion(x, reference.roundtrip(x, 4, uniform=uniform)) for uniform in (False, True)]
+    assert 1.15 < found[1] / found[0] < 1.3
+
+
+@pytest.mark.parametrize("kind", ["keys", "values"])
+def test_tiles_are_read_as_the_shader_says(kind):
+    """shaders/lib/code_tiles.wgsl, code by code."""
+    random = np.random.default_rng(4)
+    integers = random.integers(-8, 8, (3, 128, 128))
+    scales = random.random((3, 128), np.float32)
+    words = np.zeros((3, 17 * 128), np.uint32)
+    words[:, 16 * 128 :] = scales.view(np.uint32)
+    for i in range(128):
+        word, shift = (i >> 5) * 4 + ((i >> 2) & 3), 8 * (i & 3) + 4 - ((i >> 2) & 4)
+        codes = integers[:, :, i] if kind == "keys" else integers[:, i]
+        words[:, word : 16 * 128 : 16] |= (codes & 15).astype(np.uint32) << np.uint32(shift)
+    found = reference.unpack_tiles(words[None], kind)
+    step = 2 * uniform_codebook(4, 128).levels[0]
+    expected = reference.rotate_back((integers + 0.5) * step * scales[..., None]).reshape(1, 384, 128)
+    assert reference.dequantize(found) == pytest.approx(expected)
 
 
 # the rotation

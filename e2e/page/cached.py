@@ -6,8 +6,9 @@ import numpy as np
 
 import py_attn as pa
 from e2e.page.bounds import bound_of, half_ulp, lse_over_bound, numpy_errors, over_bound
+from e2e.page.emulated_matrices import adapter_of
 from e2e.page.inputs import laid_out, normal, poisoned
-from e2e.page.step import another_adapter
+from py_attn import turboquant_reference
 from py_attn.gpu.dtypes import round_to
 from py_attn.rope import rope_table
 
@@ -80,6 +81,32 @@ def numbers_of(words, dtype, dim, scale):
     return (integers.reshape(*d.shape, 32) * d[..., None]).reshape(*words.shape[:-1], -1)[..., :dim]
 
 
+def uniform_numbers(words, kind, cache):
+    """As :func:`numbers_of`, of a cache's "uniform4" keys or values."""
+    if cache.tiled:
+        codes = turboquant_reference.unpack_tiles(words, kind)
+        codes = codes._replace(
+            codes=codes.codes[:, :, : cache.capacity], scales=codes.scales[:, :, : cache.capacity]
+        )
+    else:
+        dim = cache.head_dim if kind == "keys" else cache.value_head_dim
+        codes = turboquant_reference.unpack(words, 4, dim)._replace(uniform=True)
+    return turboquant_reference.dequantize(codes)
+
+
+def uniform_errors(found, rows):
+    """How far stored rows are from those of the reference, over a few roundings of their largest number.
+
+    Numbers that lie almost on a threshold may have the neighbouring code; such rows are left out, and few.
+    """
+    exact = pa.reference.cached(rows, "uniform4")
+    error = np.abs(found - exact).max(-1)
+    size = np.maximum(np.abs(rows).max(-1), 1e-30)
+    differs = error > 1e-2 * size
+    assert np.count_nonzero(differs) <= max(1, differs.size // 50), "other codes than the reference's"
+    return float((error / size)[~differs].max(initial=0) / 1e-5)
+
+
 def integer_errors(found, rows, dtype, scale):
     """How far stored integers are from those of the reference, in halves of what separates two of them.
 
@@ -103,6 +130,14 @@ def integer_errors(found, rows, dtype, scale):
     )
     assert np.count_nonzero(differs) <= max(1, differs.size // 1000), "other integers than the reference's"
     return float(error[0] / error[1]) if error[0] else 0.0
+
+
+def rotated_reference(reference, query, keys, fixed):
+    """Output and LSE in float32, computed in the rotated domain as the kernels do it."""
+    rotate, values = turboquant_reference.rotate, fixed["values"]
+    rotated = {"values": rotate(values, np.float32)}
+    out, lse = reference(rotate(query, np.float32), rotate(keys, np.float32), np.float32, **rotated)
+    return turboquant_reference.rotate_back(out, np.float32), lse
 
 
 class CachedLoop:
@@ -198,6 +233,8 @@ class CachedLoop:
             # [B, max_blocks, Hkv, block_size, …]
             found = words[self.table].swapaxes(1, 2)
             words = found.reshape(*found.shape[:2], self.case["capacity"], found.shape[-1])
+        if self.dtypes[n] == "uniform4":
+            return uniform_numbers(words, ("keys", "values")[n], self.cache)
         return numbers_of(words, self.dtypes[n], self.dims[n], self.scale(n))
 
     def scale(self, n):
@@ -207,6 +244,9 @@ class CachedLoop:
         """The numbers of a float dtype are those given, rounded once; integers are those of the reference."""
         dtype = self.dtypes[n]
         if not exact.size:
+            return
+        if dtype == "uniform4":
+            self.note(stored=uniform_errors(found, single))
             return
         if dtype not in FLOATS:
             scale = np.broadcast_to(self.scale(n), (self.case["batch"], self.case["kv_heads"]))[b]
@@ -243,13 +283,17 @@ class CachedLoop:
             ]
             return np.concatenate(rows)
 
-        def reference(query, keys, compute=np.float64):
-            return pa.reference.decode_attention(query, keys, return_lse=True, compute_dtype=compute, **fixed)
+        def reference(query, keys, compute=np.float64, **changes):
+            given = {**fixed, "return_lse": True, "compute_dtype": compute, **changes}
+            return pa.reference.decode_attention(query, keys, **given)
 
         exact = reference(turned(query, np.float64), keys)
         out_error, lse_error = numpy_errors(reference, turned(query, np.float64), keys)
         # Turning the query is arithmetic in float32 too.
         single = reference(turned(query, np.float32), keys, np.float32)
+        if "uniform4" in self.dtypes:
+            # So are rotations, which change nothing but the roundings.
+            single = rotated_reference(reference, turned(query, np.float32), keys, fixed)
         seen = np.isfinite(exact[1])
         out_error = max(out_error, float(np.abs(single[0] - exact[0]).max(initial=0)))
         lse_error = max(lse_error, float(np.abs(single[1] - exact[1])[seen].max(initial=0)))
@@ -266,10 +310,10 @@ async def check_cached(case):
     """Steps ["append", S, lengths or None] and ["decode", S, keywords], each compared at once.
 
     What an append stored is compared with the rows given, and decodes with the reference over what is stored.
-    ``adapter`` changes what the kernels are told of the adapter.
+    ``adapter`` and ``tiled`` change what the kernels are told of the adapter.
     """
     device = pa.default_device()
-    with another_adapter(device, case.get("adapter", {})), poisoned(device):
+    with adapter_of(case, device), poisoned(device):
         loop = CachedLoop(case)
         for step, count, *rest in case["steps"]:
             if step == "append":

@@ -1,12 +1,22 @@
 """Kernels made to run with another configuration than they would choose on this adapter."""
 
+import contextlib
 import dataclasses
 from unittest import mock
 
+from py_attn.gpu.kernel import PlanCache
 from py_attn.kernels.attention import tiles
 from py_attn.kernels.attention.config import config_for_tile, configure, may_split, query_tiles
 from py_attn.kernels.attention.options import resolve
 from py_attn.kernels.attention.tiles import TailSplit, Tile
+
+
+@contextlib.contextmanager
+def another_adapter(device, changes):
+    """Kernels are planned as for an adapter that differs from this one in ``changes``."""
+    info = dataclasses.replace(device.info, **changes)
+    with mock.patch.object(device, "info", info), mock.patch.object(device, "plans", PlanCache()):
+        yield
 
 
 def variant_of(case, tensors, keywords):

@@ -5,14 +5,21 @@ left out, and everything after the codes is compared given the codes that the GP
 the error of the same steps in numpy's float32, and a few roundings of the largest number.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 import py_attn as pa
+from e2e.page.emulated_matrices import emulated
 from e2e.page.inputs import normal, poisoned
 from py_attn import turboquant_reference as plain
 from py_attn.gpu.dtypes import round_to
+
+MODS = {
+    "distance": lambda score, b, h, q, k: score - 0.05 * pa.abs(q - k),
+    "thirds": lambda b, h, q, k: (k % 3 != 1) | (q == k),
+}
 
 
 def over_bound(result, exact, single, step=4e-7):
@@ -68,8 +75,48 @@ async def distortion(seed, dim, bits, outliers=()):
     return float(((x_hat - x) ** 2).sum() / (x**2).sum())
 
 
+async def cached_codes(x):
+    """Codes of "uniform4" as a cache holds them of ``x`` as keys and as values, which must be the same."""
+    batch, heads, count, dim = x.shape
+    cache = pa.KVCache(batch, heads, count, dim, dtype="uniform4")
+    cache.append(x, x)
+    words = [await stored.numpy() for stored in (cache.keys, cache.values)]
+    if cache.tiled:
+        found = [plain.unpack_tiles(w, kind) for w, kind in zip(words, ("keys", "values"), strict=True)]
+        found = [codes._replace(codes=codes.codes[..., :count, :], scales=codes.scales[..., :count])
+                 for codes in found]  # fmt: skip
+    else:
+        found = [plain.unpack(w, 4, dim)._replace(uniform=True) for w in words]
+    keys, values = found
+    assert np.array_equal(keys.codes, values.codes)
+    assert np.array_equal(keys.scales, values.scales, equal_nan=True)
+    cache.destroy()
+    return keys
+
+
+async def check_uniform(shape, seed, is_emulated=False):
+    """What a cache of "uniform4" stores of random rows [B, H, S, D], a fifth of them zeros."""
+    device = pa.default_device()
+    x = normal(np.random.default_rng(seed), shape, "float32")
+    x.reshape(-1, shape[-1])[::5] = 0
+    with emulated(device) if is_emulated else nullcontext(), poisoned(device):
+        found = await cached_codes(x)
+    expected, single = (plain.quantize(x, 4, kind, uniform=True) for kind in (np.float64, np.float32))
+    same = (found.codes == expected.codes).all(-1) & (single.codes == expected.codes).all(-1)
+    zero = ~x.any(-1)
+    assert (found.scales[zero] == 0).all(), "zeros do not stay zeros"
+    compared = same & ~zero
+    return {
+        "different": int((~same & ~zero).sum()),
+        "scales": over_bound(*(c.scales[compared] for c in (found, expected, single))),
+    }
+
+
 async def as_cached(x, dtype, qjl):
     """What a cache of this dtype holds of ``x``, as a function of the precision in which it is computed."""
+    if dtype == "uniform4":
+        held = await cached_codes(x)
+        return lambda precision: plain.dequantize(held, precision).astype(precision)
     if not dtype.startswith("turboquant"):
         rounded = round_to(x, dtype)
         return lambda precision: rounded.astype(precision)
@@ -79,11 +126,21 @@ async def as_cached(x, dtype, qjl):
     return lambda precision: plain.dequantize(codes, precision).astype(precision)
 
 
+async def check_tiled_decode(busy, *given, **keywords):
+    """As :func:`check_quantized_decode`, planned for an adapter with matrices of 8-bit integers."""
+    with emulated(pa.default_device(), busy):
+        return await check_quantized_decode(*given, **keywords)
+
+
 async def check_quantized_decode(
     batch, heads, kv_heads, capacity, dims, dtypes, qjl, appended, queries, splits, sink_tokens=0, **keywords
 ):
-    """Append to a cache several times, then decode once."""
+    """Append to a cache several times, then decode once.
+
+    The keywords are those of `pa.decode_attention`, with the names of mods in `MODS`.
+    """
     device = pa.default_device()
+    keywords |= {name: MODS[mod] for name, mod in keywords.items() if name in ("score_mod", "mask_mod")}
     random = np.random.default_rng(3)
     ring = {"capacity": capacity, "sink_tokens": sink_tokens}
     held: list[list[Any]] = [[], []]

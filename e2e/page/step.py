@@ -1,33 +1,23 @@
 """Checks of decoding and appending at the position of a state: `py_attn.kernels.decode.step`."""
 
-import contextlib
-import dataclasses
 from functools import partial
-from unittest import mock
 
 import numpy as np
 
 import py_attn as pa
 from e2e.page.bounds import numpy_errors, over_bound
 from e2e.page.decode import decode_reference
+from e2e.page.emulated_matrices import adapter_of
 from e2e.page.inputs import normal, poisoned
 from e2e.page.quantization import as_cached
 from py_attn import turboquant_reference
-from py_attn.gpu.kernel import PlanCache
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
 from py_attn.kernels.steps import new_state
 
+FLOATS = ("float32", "float16", "bfloat16")
 _KV = ("key", "value")
-
-
-@contextlib.contextmanager
-def another_adapter(device, changes):
-    """Kernels are planned as for an adapter that differs from this one in ``changes``."""
-    info = dataclasses.replace(device.info, **changes)
-    with mock.patch.object(device, "info", info), mock.patch.object(device, "plans", PlanCache()):
-        yield
 
 
 class Text:
@@ -52,7 +42,7 @@ class Text:
             np.ascontiguousarray(self.queries.transpose(0, 2, 1, 3)), case["query_dtype"]
         )
         self.log = log.transpose(0, 2, 1, 3)
-        self.quantized = any(dtype.startswith("turboquant") for dtype in case["cache_dtypes"])
+        self.quantized = any(dtype not in FLOATS for dtype in case["cache_dtypes"])
 
     def cache(self, total=0):
         """A cache to which the first ``total`` positions were appended."""
@@ -118,13 +108,13 @@ def combined(partial_out, partial_rows):
 async def check_step(case):
     """At each of ``case["positions"]`` a step's append and decode, against the ordinary ones and float64.
 
-    ``adapter`` changes what the kernels are told of the adapter, and ``new`` is the number of positions that
-    the step appends; the query is that of the first of them.
+    ``adapter`` and ``tiled`` change what the kernels are told of the adapter, and ``new`` is the number of
+    positions that the step appends; the query is that of the first of them.
     """
     device = pa.default_device()
     text = Text(case, max(case["positions"]) + case.get("new", 1))
     worst = {"out": 0.0, "ordinary": 0.0, "partials": 0.0}
-    with another_adapter(device, case.get("adapter", {})), poisoned(device):
+    with adapter_of(case, device), poisoned(device):
         for position in case["positions"]:
             await check_append(text, position)
             for name, ratio in (await check_decode_step(text, position)).items():
@@ -169,7 +159,7 @@ async def check_decode_step(text, position):
         "out": ratio(await out.numpy(), dtype=case["query_dtype"]),
         "ordinary": ratio(await ordinary.numpy(), dtype=case["query_dtype"]),
     }
-    if not case["cache_dtypes"][1].startswith("turboquant"):
+    if cache.value_format is None:
         parts = decode_partials_step(text.log, cache, state, splits=splits)
         assert parts[0].shape == (*exact.shape[:3], splits, exact.shape[3])
         assert parts[1].shape == (*exact.shape[:3], splits, 2)

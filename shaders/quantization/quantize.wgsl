@@ -1,5 +1,6 @@
 //## Quantises rows [B, H, S, D] and writes their codes into a cache [B, H, capacity, ROW_WORDS]: row n goes
-//## to slot row_slot(n) (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format).
+//## to slot row_slot(n) (TurboQuant, arXiv 2504.19874; lib/turboquant.wgsl has the format). With `tiles`, "keys" or
+//## "values", the cache is of tiles [B, H, tiles, TILE_WORDS] (lib/code_tiles.wgsl).
 //## LANES invocations take a row: they rotate it, choose levels, fit the scale and pack the codes; with `qjl` they also
 //## rotate the residual again and pack its signs (QJL, arXiv 2406.03482).
 //# from "lib/storage.wgsl" import half_types
@@ -7,6 +8,9 @@
 {{ half_types(dtypes) }}
 {{ rotation() }}
 //# include "lib/new_rows.wgsl"
+//# if tiles
+//# include "lib/code_tiles.wgsl"
+//# endif
 const NAN = 0x7fc00000u;
 var<workgroup> largest: array<u32, WORKGROUP>;
 
@@ -42,6 +46,46 @@ fn sum_over_row(value: vec2<f32>, thread_index: u32) -> vec2<f32> {
   return vec2<f32>(exchanged[at - lane], exchanged[at - lane + LANES]);
 }
 
+//# if tiles
+/// Writes a scale and the row's codes, signs and magnitudes, to row `row` of the tile that begins at word `tile`.
+fn put_in_tile(scale: u32, signed: vec4<u32>, tile: u32, row: u32, exists: bool, thread_index: u32) {
+  let lane = thread_index % LANES;
+  let codes = select(signed, signed ^ vec4<u32>(7u), signed >= vec4<u32>(8u));
+//#   if tiles == "keys"
+  let vector = thread_index / LANES * WIDTH;
+  workgroupBarrier();
+  for (var k = 0u; k < 4u; k++) {
+    exchanged[vector + 4u * lane + k] = f32(codes[k]);
+  }
+  workgroupBarrier();
+  if (exists && lane < GROUP_WORDS) {
+    // The word's codes are 16 numbers apart.
+    let first = (lane >> 2u) * 32u + (lane & 3u) * 4u;
+    var word = 0u;
+    for (var k = 0u; k < 4u; k++) {
+      word |= u32(exchanged[vector + first + k]) << code_shift(first + k);
+      word |= u32(exchanged[vector + first + 16u + k]) << code_shift(first + 16u + k);
+    }
+    cache[tile + row * GROUP_WORDS + lane] = word;
+  }
+  if (exists && lane == 0u) {
+    cache[tile + TILE_ROWS * GROUP_WORDS + row] = scale;
+  }
+//#   else
+  if (exists) {
+    for (var k = 0u; k < 4u; k++) {
+      // Other rows of the same call may write the word's other codes.
+      let at = tile + (4u * lane + k) * GROUP_WORDS + code_word(row);
+      atomicAnd(&cache[at], ~(15u << code_shift(row)));
+      atomicOr(&cache[at], codes[k] << code_shift(row));
+    }
+    if (lane == 0u) {
+      atomicStore(&cache[tile + TILE_ROWS * GROUP_WORDS + row], scale);
+    }
+  }
+//#   endif
+}
+//# else
 /// Writes a scale and the row's codes of `bits` bits each from word `at` on.
 fn put_row(scale: u32, codes: vec4<u32>, bits: u32, at: u32, exists: bool, thread_index: u32) {
   let lane = thread_index % LANES;
@@ -65,6 +109,7 @@ fn put_row(scale: u32, codes: vec4<u32>, bits: u32, at: u32, exists: bool, threa
     cache[at + 1u + lane] = word;
   }
 }
+//# endif
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -112,8 +157,14 @@ fn main(
   let fit = products.x / products.y;
   let unit = bitcast<f32>(exponent << 23u) * rms;
 
+//# if tiles
+  let slot = row_slot({{ "b, " if has_totals }}n);
+  let tile = ((b * params.heads + head) * tiles_of(params.capacity) + slot / TILE_ROWS) * TILE_WORDS;
+  put_in_tile(select(NAN, bitcast<u32>(unit * fit), finite), codes, tile, slot % TILE_ROWS, exists, thread_index);
+//# else
   let at = target_row(b, head, n) * ROW_WORDS;
   put_row(select(NAN, bitcast<u32>(unit * fit), finite), codes, BITS, at, exists, thread_index);
+//# endif
 //# if qjl
   let missing = size - fit * level;
   let rest = select(missing, -missing, v < vec4<f32>());

@@ -61,7 +61,8 @@ def decode_attention(
         Which numbers are pairs, as ``interleaved`` of :func:`py_attn.rotary`.
     splits : int or str
         1 to 1024, or "auto": from the number of keys (the capacity of a ragged cache) and of workgroups
-        without splitting; 1 where the adapter has a buffer too few for several.
+        without splitting; 1 where the adapter has a buffer too few for several. A tiled cache is divided by
+        tiles.
     return_lse : bool
         Also return the LSE.
 
@@ -113,8 +114,8 @@ def decode_partials(
     """Each split's own attention and its LSE, to be combined as :func:`decode_attention` does.
 
     Here each split takes a run of neighbouring keys, the first split the oldest; in :func:`decode_attention`
-    a split may take many smaller blocks, as it does here where the cache is ragged. Sinks
-    count only when the splits are combined.
+    a split may take many smaller blocks, as it does here where the cache is ragged. Of a tiled cache a split
+    takes neighbouring tiles, in the order in which they lie. Sinks count only when the splits are combined.
 
     Returns
     -------

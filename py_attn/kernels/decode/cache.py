@@ -20,9 +20,10 @@ from py_attn.kernels.decode.formats import (
     Integers,
     check_dtypes,
     check_scales,
+    codes_of,
     integers_of,
-    turboquant_of,
 )
+from py_attn.kernels.decode.tiled_codes import keeps_tiles
 from py_attn.kernels.operands import pad4
 from py_attn.kernels.quantization import turboquant
 from py_attn.kernels.rotary import Rotary, check_keyword, tables_of
@@ -47,8 +48,10 @@ class KVCache:
         head_dim unless given.
     dtype : str or (str, str)
         "float32", "float16", "bfloat16"; "int8"; "q8_0" or "q4_0", ggml's blocks of 32 integers of 8 or 4
-        bits with a float16 scale each; or "turboquant1" … "turboquant4", which keep that many bits a number
-        (:mod:`py_attn.turboquant`). A pair gives keys and values one each.
+        bits with a float16 scale each; "turboquant1" … "turboquant4", which keep that many bits a number
+        (:mod:`py_attn.turboquant`); or "uniform4", which rotates as these do and rounds to 16 levels at equal
+        distances, so that adapters with subgroup matrices of 8-bit integers multiply the codes as they are. A
+        pair gives keys and values one each.
     qjl : bool
         Spend one of a quantised key's bits on its residual, see :func:`py_attn.turboquant.quantize`.
     k_scale, v_scale : float or array_like, optional
@@ -73,9 +76,13 @@ class KVCache:
     start : int
         How far the ring is turned.
     keys, values : Tensor
-        The storage [B, Hkv, capacity, D], of uint32 words where it holds integers or codes. In order of
+        The storage [B, Hkv, capacity, D], of uint32 words where it holds integers or codes. "uint32" tiles
+        [B, Hkv, ⌈capacity / 128⌉, 2176] where :attr:`tiled` holds. In order of
         positions the first ``sink_tokens`` entries lie in the first slots, entry n in slot start + n, from
         past the end back to the first slot of the ring.
+    tiled : bool
+        Whether codes lie in tiles of 128 entries (shaders/lib/code_tiles.wgsl): "uniform4" keys and values of
+        head dim 128 on adapters with subgroup matrices of 8-bit integers.
     scales : Tensor or None
         With int8 keys or values float32 [B, Hkv, 2]: of each head the keys' and the values', 1 where there is
         none.
@@ -85,6 +92,9 @@ class KVCache:
     ValueError, TypeError
         Naming the argument, what was given and what was expected.
     """
+
+    #: Whether codes may lie in tiles, where the adapter multiplies these.
+    _may_tile = True
 
     def __init__(
         self,
@@ -120,8 +130,12 @@ class KVCache:
             )
         self.device = device or default_device()
         scales = check_scales(k_scale, v_scale, self.dtype, self.batch, self.kv_heads)
-        self.key_format = turboquant_of(self.dtype[0], self.head_dim, qjl)
-        self.value_format = turboquant_of(self.dtype[1], self.value_head_dim, False)
+        self.key_format = codes_of(self.dtype[0], self.head_dim, qjl)
+        self.value_format = codes_of(self.dtype[1], self.value_head_dim, False)
+        dims = self.head_dim, self.value_head_dim
+        self.tiled = self._may_tile and keeps_tiles(self.dtype, dims, self.device.info)
+        if self.tiled:
+            self.key_format = self.value_format = turboquant.TILED
         self.key_integers = integers_of(self.dtype[0], self.head_dim)
         self.value_integers = integers_of(self.dtype[1], self.value_head_dim)
         self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format or self.key_integers)
@@ -135,7 +149,8 @@ class KVCache:
 
     def _empty(self, dim: int, dtype: str, form: turboquant.Format | Integers | None) -> Tensor:
         if form:
-            return self.device.empty((*self._rows, form.words), "uint32")
+            *outer, rows = self._rows
+            return self.device.empty((*outer, *form.shape(rows)), "uint32")
         return self.device.empty((*self._rows, dim), dtype, pitch=pad4(dim))
 
     @property
@@ -188,7 +203,7 @@ class KVCache:
         """What of :attr:`description` never changes."""
         sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
         qjl = bool(self.key_format and self.key_format.qjl)
-        return (*sizes, *self.dtype, qjl, self.sink_tokens, self.ragged)
+        return (*sizes, *self.dtype, qjl, self.sink_tokens, self.ragged, self.tiled)
 
     @property
     def description(self) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import MAX_SPLITS, Call
+from py_attn.kernels.decode.tiled_codes import ROWS, TileRuns, choose_runs
 from py_attn.kernels.operands import pad4, power_of_two
 from py_attn.kernels.quantization import turboquant
 
@@ -344,14 +345,21 @@ class Config:
     unrolled: bool
     prefetches: bool
 
+    @property
+    def combines(self) -> bool:
+        """Whether another launch combines the splits."""
+        return self.splits > 1
 
-def configure(call: Call, *, in_runs: bool = False) -> Config:
+
+def configure(call: Call, *, in_runs: bool = False) -> Config | TileRuns:
     """The configuration by the static rules; ``in_runs`` gives each split neighbouring keys.
 
     Where only the GPU knows the cache's length it serves every length: there are as many splits as were asked
     for, however few keys there are, and they take blocks in turn.
     """
     cache, p, info = call.cache, call.problem, call.device.info
+    if cache.tiled:
+        return _configure_tiles(call, in_runs=in_runs)
     width = cache.key_format.width if cache.key_format else cache.head_dim
     keys = row_loads(cache.dtype[0], cache.key_format, pad4(width), cache.key_integers)
     values = row_loads(cache.dtype[1], cache.value_format, pad4(cache.value_head_dim), cache.value_integers)
@@ -382,3 +390,11 @@ def configure(call: Call, *, in_runs: bool = False) -> Config:
         unrolled=_is_written_out(shape, keys, values, info),
         prefetches=not info.software,
     )
+
+
+def _configure_tiles(call: Call, *, in_runs: bool) -> TileRuns:
+    p, row_tiles = call.problem, -(-call.rows // ROWS)
+    # Slots are in the order of entries only where no ring is turned and no entry is kept.
+    first = 0 if call.is_turned or call.cache.sink_tokens else call.first_key
+    workgroups = max(1, p.batch * p.kv_heads * row_tiles)
+    return choose_runs(p.keys, first, workgroups, row_tiles, call.splits, MAX_SPLITS, in_runs=in_runs)

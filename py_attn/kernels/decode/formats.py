@@ -17,7 +17,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 #: What a language model keeps its caches in too.
 CACHE_DTYPES = (*FLOATS, *turboquant.CACHE_DTYPES)
 BLOCK_DTYPES = ("q8_0", "q4_0")
-DTYPES = (*CACHE_DTYPES, "int8", *BLOCK_DTYPES)
+DTYPES = (*CACHE_DTYPES, turboquant.UNIFORM_DTYPE, "int8", *BLOCK_DTYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class Integers:
         """u32 words of a row's scales, two to a word."""
         return -(-self.blocks // 2)
 
+    def shape(self, rows: int) -> tuple[int, int]:
+        """The last axes of what holds so many rows, in u32 words."""
+        return rows, self.words
+
     @property
     def words(self) -> int:
         """u32 words of a row."""
@@ -61,12 +65,14 @@ def integers_of(dtype: str, dim: int) -> Integers | None:
     return Integers(dtype, dim) if dtype == "int8" or dtype in BLOCK_DTYPES else None
 
 
-def turboquant_of(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
-    """How rows are kept as TurboQuant's codes, None for other dtypes."""
-    if dtype in turboquant.CACHE_DTYPES:
+def codes_of(dtype: str, dim: int, qjl: bool) -> turboquant.Format | None:
+    """How rows are kept as codes of their rotated numbers, None for other dtypes."""
+    uniform = dtype == turboquant.UNIFORM_DTYPE
+    if uniform or dtype in turboquant.CACHE_DTYPES:
         if dim > turboquant.MAX_DIM:
             raise ValueError(f"dtype: {dtype} takes head dims up to {turboquant.MAX_DIM}, got {dim}")
-        return turboquant.Format(turboquant.check_bits(int(dtype[-1]), qjl), dim, bool(qjl))
+        if not (uniform and qjl):
+            return turboquant.Format(turboquant.check_bits(int(dtype[-1]), qjl), dim, bool(qjl), uniform)
     if qjl:
         raise ValueError(f"qjl: expected quantised keys to spend a bit of, got keys of dtype {dtype!r}")
     return None

@@ -81,6 +81,11 @@ class Call(NamedTuple):
         return self.has_state or self.cache.ragged
 
     @property
+    def is_turned(self) -> bool:
+        """Whether the ring is turned, so that entries do not lie in order, as far as it is known here."""
+        return self.on_gpu or self.cache.start > 0
+
+    @property
     def visible_keys(self) -> int:
         """Entries from the first visible one on; the most that there can be where only the GPU knows."""
         left = self.problem.masking.window_left

@@ -60,6 +60,9 @@ class PagedKVCache(KVCache):
     PagedAttention: Kwon et al., arXiv 2309.06180.
     """
 
+    # Blocks are smaller than tiles.
+    _may_tile = False
+
     def __init__(
         self,
         kv_heads: int,

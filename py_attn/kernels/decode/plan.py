@@ -14,6 +14,7 @@ from py_attn.kernels.decode.config import Config, RowLoads
 from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import Call
 from py_attn.kernels.decode.pages import PAGE_PARAMS, TABLE, page_args, page_constants, page_params
+from py_attn.kernels.decode.tiled_codes import MATRICES, TileRuns
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
 from py_attn.kernels.operands import Operand, in_vec4s, new_operand, output_type, padded_rows, power_of_two
@@ -42,6 +43,8 @@ _SPLIT_PARAMS = {
     **LSE_PARAMS,
     **STATE_PARAMS,
 }
+# Of tiles: where splits begin and how they go on, in tiles; and a 0 that the compiler does not know.
+_TILE_PARAMS = {"first_tile": "u32", "steps": "u32", "zero": "u32"}
 _ELEMENT_PARAMS = {"totals_first": "u32", "left_padding_first": "u32", "left_padding_stride": "u32"}
 _SPLIT = Kernel("decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS))
 # What differs between batch elements: their lengths, or how many of their first positions are padding.
@@ -50,6 +53,14 @@ _SPLIT_ELEMENTS = Kernel(
 )
 _SPLIT_PAGES = Kernel(
     "decode_split", "decode/split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_ELEMENT_PARAMS, **PAGE_PARAMS)
+)
+_SPLIT_TILES = Kernel(
+    "decode_split", "decode/integer_split.wgsl", ParamsLayout(**_SPLIT_PARAMS, **_TILE_PARAMS)
+)
+_SPLIT_TILES_ELEMENTS = Kernel(
+    "decode_split",
+    "decode/integer_split.wgsl",
+    ParamsLayout(**_SPLIT_PARAMS, **_TILE_PARAMS, **_ELEMENT_PARAMS),
 )
 _REDUCE = Kernel(
     "decode_reduce",
@@ -71,7 +82,7 @@ _REDUCE_COLUMNS = 8
 _REDUCE_BUSY = 64
 
 
-def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
+def plan_attention(call: Call, config: Config | TileRuns, *, return_lse: bool) -> Plan:
     """The plan that makes ``out`` and, where asked for, ``lse``."""
     cache, shape, dtype = call.cache, call.out_shape, call.query.dtype
     # An output that comes rotated is rounded to its dtype only after it has been rotated back.
@@ -85,19 +96,19 @@ def plan_attention(call: Call, config: Config, *, return_lse: bool) -> Plan:
     if 0 not in shape:
         query = _rotated_query(call, config, makes, launches)
         main = len(launches)
-        if config.splits == 1:
-            launches.append(_launch_splits(call, config, query, result, lse, with_sinks=True))
-        else:
+        if config.combines:
             partials = _new_partials(call, config)
             makes += partials
             launches.append(_launch_splits(call, config, query, partials[0], None, is_partial=True))
             launches.append(_launch_reduce(call, config, result, lse))
+        else:
+            launches.append(_launch_splits(call, config, query, result, lse, with_sinks=True))
     if comes_rotated:
         _rotate_back(call, result, "out", dtype, makes, launches)
     return Plan(tuple(makes), tuple(launches), main)
 
 
-def plan_partials(call: Call, config: Config) -> Plan:
+def plan_partials(call: Call, config: Config | TileRuns) -> Plan:
     """The plan that makes ``partial_out`` and ``partial_lse``."""
     partial_out = _new_partial_out(call, config)
     partial_lse = _new_lse(call, "partial_lse", partial_out.shape[:4])
@@ -117,7 +128,7 @@ def plan_partials(call: Call, config: Config) -> Plan:
     return Plan(tuple(makes), tuple(launches), main)
 
 
-def plan_step_partials(call: Call, config: Config) -> Plan:
+def plan_step_partials(call: Call, config: Config | TileRuns) -> Plan:
     """The plan that makes ``partial_out`` and ``partial_rows``, which another kernel combines.
 
     Values are floats, so that no sum has to be rotated back.
@@ -131,13 +142,13 @@ def plan_step_partials(call: Call, config: Config) -> Plan:
     return Plan(tuple(makes), tuple(launches), main=len(launches) - 1)
 
 
-def _new_partials(call: Call, config: Config) -> list[NewTensor]:
+def _new_partials(call: Call, config: Config | TileRuns) -> list[NewTensor]:
     """The output of each split, and its row_max and row_sum."""
     rows = NewTensor("partial_rows", (*call.out_shape[:3], config.splits, 2))
     return [_new_partial_out(call, config), rows]
 
 
-def _new_partial_out(call: Call, config: Config) -> NewTensor:
+def _new_partial_out(call: Call, config: Config | TileRuns) -> NewTensor:
     """The output of each split, normalised by itself."""
     shape = (*call.out_shape[:3], config.splits, call.cache.value_head_dim)
     return padded_rows("partial_out", shape, "float32")
@@ -148,7 +159,7 @@ def _new_lse(call: Call, name: str, shape: tuple[int, ...]) -> NewTensor:
 
 
 def _rotated_query(
-    call: Call, config: Config, makes: list[NewTensor], launches: list[Launch]
+    call: Call, config: Config | TileRuns, makes: list[NewTensor], launches: list[Launch]
 ) -> tuple[str, Operand]:
     """The query and its name; rotated where the keys are, unless the launch over the splits does that."""
     form = call.cache.key_format
@@ -205,7 +216,7 @@ def _row_type(dtype: str, form: turboquant.Format | Integers | None, loads: RowL
 
 def _launch_splits(
     call: Call,
-    config: Config,
+    config: Config | TileRuns,
     query: tuple[str, Operand],
     out: NewTensor,
     lse: NewTensor | None,
@@ -217,7 +228,9 @@ def _launch_splits(
 
     With ``is_partial`` it also writes ``partial_rows``: each row's row_max and row_sum in each split.
     """
-    cache, p, info = call.cache, call.problem, call.device.info
+    if isinstance(config, TileRuns):
+        return _launch_tiles(call, config, query, out, lse)
+    cache, info = call.cache, call.device.info
     name, query_operand = query
     sinks = call.sinks_dtype if with_sinks else None
     key_form = cache.key_format or cache.key_integers
@@ -248,35 +261,102 @@ def _launch_splits(
         variant=f"{count}-row{'s' if count > 1 else ''}{', subgroup' if config.shape.subgroups else ''}",
         workgroups=cache.batch * cache.kv_heads * config.row_tiles * config.splits,
         params={
-            **call.score_params(),
-            "query_strides": query_operand.strides,
-            "kv_heads": p.kv_heads,
-            "row_tiles": config.row_tiles,
-            "splits": config.splits,
+            **_split_params(call, config, query_operand, lse),
             **config.split_range._asdict(),
-            "first_key": call.first_key,
-            "capacity": cache.capacity,
-            "kept": cache.sink_tokens,
-            **call.position_params(),
             "sinks_stride": call.tensors["sinks"].strides[0] if sinks else 0,
-            "lse_plane": lse_plane(lse),
-            **_element_params(call),
             **page_params(call.tensors),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
+        | _common_constants(call, query, lse)
         | {
             "subgroup_ids": subgroup_ids,
-            "return_lse": lse is not None,
             "is_partial": is_partial,
-            "has_state": call.has_state,
-            "has_totals": cache.ragged,
-            "has_left_padding": "left_padding" in call.tensors,
             **page_constants(call.tensors),
-            # A query that an earlier launch rotated is no row of the log any more.
-            "query_in_log": call.has_state and name == "query",
         },
         enable=("subgroups",) if config.shape.subgroups else (),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
+    )
+
+
+def _split_params(
+    call: Call, config: Config | TileRuns, query: Operand, lse: NewTensor | None
+) -> dict[str, Any]:
+    cache = call.cache
+    return {
+        **call.score_params(),
+        "query_strides": query.strides,
+        "kv_heads": call.problem.kv_heads,
+        "row_tiles": config.row_tiles,
+        "splits": config.splits,
+        "first_key": call.first_key,
+        "capacity": cache.capacity,
+        "kept": cache.sink_tokens,
+        **call.position_params(),
+        "lse_plane": lse_plane(lse),
+        **_element_params(call),
+    }
+
+
+def _common_constants(call: Call, query: tuple[str, Operand], lse: NewTensor | None) -> dict[str, Any]:
+    """Template variables of either launch over the splits."""
+    name, operand = query
+    return {
+        "query_dtype": operand.dtype,
+        "query_packed": operand.packed,
+        "softcap": bool(call.problem.masking.softcap),
+        **call.mods.constants(),
+        "natural": call.mods.has_score_mod,
+        "mask_kind": "none",
+        "masks": call.mods.has_mask_mod,
+        "has_lengths": False,
+        "in_cache": True,
+        "has_kept": call.cache.sink_tokens > 0,
+        "return_lse": lse is not None,
+        "has_state": call.has_state,
+        "has_totals": call.cache.ragged,
+        "has_left_padding": "left_padding" in call.tensors,
+        # A query that an earlier launch rotated is no row of the log any more.
+        "query_in_log": call.has_state and name == "query",
+        **turboquant.ROTATION,
+    }
+
+
+def _launch_tiles(
+    call: Call, runs: TileRuns, query: tuple[str, Operand], out: NewTensor, lse: NewTensor | None
+) -> Launch:
+    """The launch over the splits of a cache of tiles; without ``lse`` it writes ``partial_rows``."""
+    cache, (name, query_operand) = call.cache, query
+    last = Arg("lse", "f32", True, lse.name) if lse else Arg("partial_rows", "vec2<f32>", True)
+    args = [
+        Arg("query", query_operand.arg.type, tensor=name),
+        *([READS_STATE] if call.has_state else []),
+        *(Arg(name, "i32") for name in _element_names(call)),
+        Arg("key", "vec4<u32>", tensor="cache keys"),
+        Arg("value", "vec4<u32>", tensor="cache values"),
+        *call.mods.args(),
+        Arg("out", "vec4<f32>", writes=True, tensor=out.name),
+        last,
+    ]
+    dtypes = query_operand.dtype, *call.mods.captured
+    return launch(
+        _SPLIT_TILES_ELEMENTS if _element_names(call) else _SPLIT_TILES,
+        args,
+        call.tensors,
+        call.device.info.limits,
+        variant="4-row, matrices of integers",
+        workgroups=cache.batch * cache.kv_heads * runs.row_tiles * runs.splits,
+        params={**_split_params(call, runs, query_operand, lse), **runs.params(), "sinks_stride": 0},
+        constants=_common_constants(call, query, lse)
+        | {
+            "dtypes": dtypes,
+            **sink_constants(None, dtypes),
+            "turned": call.is_turned,
+            "subgroup_ids": True,
+            "is_partial": lse is None,
+            **runs.constants(),
+        },
+        enable=("subgroups", MATRICES),
+        requires=(SUBGROUP_ID,),
     )
 
 
@@ -302,8 +382,6 @@ def _split_constants(
     d4, dv4 = in_vec4s(head_dim), in_vec4s(value_head_dim)
     dtypes = query.dtype, *cache.dtype, out.dtype, *call.mods.captured
     return {
-        "query_dtype": query.dtype,
-        "query_packed": query.packed,
         "key_dtype": cache.dtype[0],
         "value_dtype": cache.dtype[1],
         # From one row of the cache to the next: words of integers or codes, or elements.
@@ -313,11 +391,7 @@ def _split_constants(
         "value_wide": config.values.wide,
         "out_dtype": out.dtype,
         "dtypes": dtypes,
-        "softcap": bool(call.problem.masking.softcap),
-        **call.mods.constants(),
-        "natural": call.mods.has_score_mod,
         **sink_constants(sinks, dtypes),
-        "has_kept": cache.sink_tokens > 0,
         "D": head_dim,
         "D4": d4,
         "DV": value_head_dim,
@@ -328,16 +402,11 @@ def _split_constants(
         "prefetches": config.prefetches,
         "key_row": key_form.row() if key_form else None,
         "value_row": value_form.row() if value_form else None,
-        "mask_kind": "none",
-        "masks": call.mods.has_mask_mod,
         "hides": call.hides,
-        "has_lengths": False,
-        "in_cache": True,
-        **turboquant.ROTATION,
     }
 
 
-def _launch_reduce(call: Call, config: Config, out: NewTensor, lse: NewTensor | None) -> Launch:
+def _launch_reduce(call: Call, config: Config | TileRuns, out: NewTensor, lse: NewTensor | None) -> Launch:
     """The launch that combines the splits by their maxima and sums; sinks come in here."""
     info, sinks, dim = call.device.info, call.sinks_dtype, call.cache.value_head_dim
     args = [

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from py_attn.arguments import check_int
-from py_attn.codebooks import codebook
+from py_attn.codebooks import Codebook, codebook, uniform_codebook
 from py_attn.gpu.binding import Limits
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
@@ -24,12 +24,14 @@ from py_attn.kernels.decode.pages import TABLE
 from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
 from py_attn.kernels.rotary import Rotary
 from py_attn.kernels.rows import launch_rows
-from py_attn.turboquant_reference import ROUNDS, SEED
+from py_attn.turboquant_reference import ROUNDS, SEED, TILE
 
 MAX_BITS = 4
 #: The longest vectors; a head dim may be greater.
 MAX_DIM = 512
 CACHE_DTYPES = tuple(f"turboquant{bits}" for bits in range(MAX_BITS, 0, -1))
+#: A cache's dtype of rotated rows whose levels are at equal distances.
+UNIFORM_DTYPE = "uniform4"
 _WORKGROUP = 64
 #: What lib/turboquant.wgsl needs of the rotation beside the vectors' length.
 ROTATION: Mapping[str, object] = {"ROUNDS": ROUNDS, "SEED": SEED}
@@ -73,11 +75,23 @@ class Format:
     dim : int
     qjl : bool
         Whether one of the bits is the sign of the residual.
+    uniform : bool
+        Whether levels are at equal distances.
+    tiled : bool
+        Whether codes lie in tiles of 128 rows, as shaders/lib/code_tiles.wgsl says; needs ``uniform`` codes
+        of 4 bits and rows of 128 numbers.
     """
 
     bits: int
     dim: int
     qjl: bool = False
+    uniform: bool = False
+    tiled: bool = False
+
+    @property
+    def book(self) -> Codebook:
+        """The levels."""
+        return (uniform_codebook if self.uniform else codebook)(self.code_bits, self.dim)
 
     @property
     def code_bits(self) -> int:
@@ -94,6 +108,10 @@ class Format:
         """u32 words of a row."""
         return self.code_words + (1 + -(-pad4(self.dim) // 32) if self.qjl else 0)
 
+    def shape(self, rows: int) -> tuple[int, int]:
+        """The last axes of what holds so many rows, in u32 words."""
+        return (-(-rows // TILE), TILE * self.words) if self.tiled else (rows, self.words)
+
     @property
     def width(self) -> int:
         """Numbers that an inner product with a row takes: codes, and signs of the residual."""
@@ -101,8 +119,11 @@ class Format:
 
     def row(self) -> CodeRow:
         """What lib/turboquant.wgsl needs to read a row."""
-        levels = codebook(self.code_bits, self.dim).levels
-        return CodeRow(self.code_bits, levels, self.qjl, pad4(self.dim), self.code_words)
+        return CodeRow(self.code_bits, self.book.levels, self.qjl, pad4(self.dim), self.code_words)
+
+
+#: The only format in tiles.
+TILED = Format(4, TILE, uniform=True, tiled=True)
 
 
 class CodeRow(NamedTuple):
@@ -128,27 +149,30 @@ def launch_quantize(
 ) -> Launch:
     """Plan writing the codes of the tensor ``name`` [B, H, S, D] into slots of ``target``.
 
-    The target is uint32 [B, H, capacity, words]. With a tensor "state" the first slot is that of the state's
-    position, and with "totals" that behind the rows of each batch element; with ``rotary`` the rows turn
-    first (:func:`launch_rows`).
+    The target is uint32 [B, H, *form.shape(capacity)]. With a tensor "state" the first slot is that of the
+    state's position, and with "totals" that behind the rows of each batch element; with ``rotary`` the rows
+    turn first (:func:`launch_rows`).
     """
     tensor = tensors[name]
-    book = codebook(form.code_bits, form.dim)
+    book = form.book
+    tiles = form.tiled and target.removeprefix("cache ")
     return launch_rows(
         "turboquant_quantize",
         "quantization/quantize.wgsl",
         operand("source", tensor),
-        Arg("cache", "u32", writes=True, tensor=target),
+        # Words of values are shared by rows.
+        Arg("cache", "atomic<u32>" if tiles == "values" else "u32", writes=True, tensor=target),
         tensors,
         tensor.device.info.limits,
         name=name,
-        variant=f"{form.bits}-bit{' qjl' if form.qjl else ''}",
+        variant=f"{form.bits}-bit{' qjl' if form.qjl else ''}{f', tiles of {tiles}' if tiles else ''}",
         workgroups=_workgroups(tensor.shape, form.dim),
         constants={
             "dtypes": (tensor.dtype,),
             "levels": book.levels,
             "thresholds": book.thresholds,
             "qjl": form.qjl,
+            "tiles": tiles or None,
             "BITS": form.code_bits,
             "CODE_WORDS": form.code_words,
             "ROW_WORDS": form.words,

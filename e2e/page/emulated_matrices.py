@@ -1,0 +1,141 @@
+"""Subgroups of 32 and their matrices of 8-bit integers, emulated in workgroup memory.
+
+It runs the text of kernels that need them (shaders/decode/integer_split.wgsl) on adapters without them: what
+the text says is checked, not how a driver multiplies. :func:`emulated` plans for such an adapter, and
+rewrites the text on its way to the compiler.
+"""
+
+import re
+from contextlib import contextmanager
+from unittest import mock
+
+from e2e.page.configs import another_adapter
+from py_attn.gpu.bridge import MatrixConfig
+from py_attn.kernels.decode import tiled_codes
+
+#: An adapter with such matrices, as changes of another's words.
+ADAPTER = {
+    "software": False,
+    "subgroup_min_size": 32,
+    "subgroup_max_size": 32,
+    "matrix_configs": (MatrixConfig("i8", "i32", 16, 16, 32),),
+}
+FEATURES = ("subgroups", "subgroup_id", "chromium-experimental-subgroup-matrix")
+
+# Each invocation holds 16 bytes of an operand, half of one of its 16 rows or columns, and eight sums of a
+# result.
+_PRELUDE = """
+alias EmulatedSums = array<i32, 8>;
+var<private> emulated_thread: u32;
+var<workgroup> emulated_left: array<vec4<u32>, {workgroup}>;
+var<workgroup> emulated_right: array<vec4<u32>, {workgroup}>;
+var<workgroup> emulated_swap: array<vec4<f32>, {workgroup}>;
+
+fn emulated_byte(v: vec4<u32>, i: u32) -> i32 {{
+  return i32(v[i >> 2u] << (24u - 8u * (i & 3u))) >> 24u;
+}}
+
+fn emulated_multiply(a: vec4<u32>, b: vec4<u32>, c: EmulatedSums) -> EmulatedSums {{
+  emulated_left[emulated_thread] = a;
+  emulated_right[emulated_thread] = b;
+  workgroupBarrier();
+  var sums = c;
+  let first = emulated_thread & ~31u;
+  let lane = emulated_thread & 31u;
+  for (var j = 0u; j < 8u; j++) {{
+    for (var half = 0u; half < 2u; half++) {{
+      let x = emulated_left[first + (lane >> 1u) * 2u + half];
+      let y = emulated_right[first + ((lane & 1u) * 8u + j) * 2u + half];
+      for (var i = 0u; i < 16u; i++) {{
+        sums[j] += emulated_byte(x, i) * emulated_byte(y, i);
+      }}
+    }}
+  }}
+  workgroupBarrier();
+  return sums;
+}}
+
+fn emulated_swap4(x: vec4<f32>, bit: u32) -> vec4<f32> {{
+  emulated_swap[emulated_thread] = x;
+  workgroupBarrier();
+  let other = emulated_swap[emulated_thread ^ bit];
+  workgroupBarrier();
+  return other;
+}}
+"""
+# Where a kernel has matrices in `memory`.
+_MATRIX_PRELUDE = """
+fn emulated_load(first: u32, pitch: u32) -> vec4<u32> {
+  let lane = emulated_thread & 31u;
+  return memory[first + (lane >> 1u) * pitch + (lane & 1u)];
+}
+
+fn emulated_store(first: u32, given: EmulatedSums, pitch: u32) {
+  let lane = emulated_thread & 31u;
+  var sums = given;
+  for (var j = 0u; j < 8u; j++) {
+    memory[first + (lane >> 1u) * pitch + (lane & 1u) * 2u + j / 4u][j % 4u] = bitcast<u32>(sums[j]);
+  }
+}
+"""
+_QUADS = {"X": "1u", "Y": "2u"}
+_ARGUMENTS = r"(  @builtin\(subgroup_(size|invocation_id|id)\)[^\n]*\n){3}"
+_DIRECTIVES = r"(enable (subgroups|chromium_experimental_subgroup_matrix)|requires subgroup_id);\n?"
+
+
+def _swap(value, bit):
+    """An exchange, by what the kernels call the numbers that they exchange."""
+    if value in ("y", "x", "acc"):
+        return f"emulated_swap4({value}, {bit})"
+    if value.endswith("_bits"):
+        return f"bitcast<u32>(emulated_swap4(vec4<f32>(bitcast<f32>({value})), {bit}).x)"
+    return f"emulated_swap4(vec4<f32>({value}), {bit}).x"
+
+
+def emulate(wgsl):
+    """The text with nothing in it that only an adapter with subgroups and matrices compiles."""
+    if "enable subgroups" not in wgsl:
+        return wgsl
+    (workgroup,) = re.findall(r"const WORKGROUP: u32 = (\d+)u;", wgsl)
+    wgsl = re.sub(_DIRECTIVES, "", wgsl)
+    wgsl = re.sub(r"quadSwap([XY])\((\w+)\)", lambda m: _swap(m[2], _QUADS[m[1]]), wgsl)
+    wgsl = re.sub(r"subgroupShuffleXor\((\w+), (\d+u)\)", lambda m: _swap(m[1], m[2]), wgsl)
+    wgsl = re.sub(_ARGUMENTS, "  @builtin(local_invocation_index) emulated_index: u32,\n", wgsl)
+    wgsl = re.sub(
+        r"let thread_index = [^\n]*\n",
+        "let thread_index = emulated_index;\n  emulated_thread = emulated_index;\n",
+        wgsl,
+    )
+    wgsl = re.sub(r"subgroup_matrix_(left|right)<[^>]*>", "vec4<u32>", wgsl)
+    wgsl = re.sub(r"subgroup_matrix_result<[^>]*>", "EmulatedSums", wgsl)
+    wgsl = re.sub(r"subgroupMatrixLoad<[^>]*>\(&memory, ", "emulated_load(", wgsl)
+    wgsl = re.sub(r"subgroupMatrixStore<[^>]*>\(&memory, ", "emulated_store(", wgsl)
+    wgsl = wgsl.replace("subgroupMatrixMultiplyAccumulate(", "emulated_multiply(")
+    prelude = _PRELUDE.format(workgroup=workgroup)
+    return wgsl + prelude + (_MATRIX_PRELUDE if "emulated_load(" in wgsl else "")
+
+
+def adapter_of(case, device):
+    """The adapter that a case plans for: with ``tiled`` one with matrices, else that of ``adapter``."""
+    return emulated(device) if case.get("tiled") else another_adapter(device, case.get("adapter", {}))
+
+
+@contextmanager
+def emulated(device, busy=tiled_codes.BUSY_WORKGROUPS):
+    """Kernels are planned as for an adapter with such matrices, and run on this one.
+
+    It is kept busy by so many workgroups; runs of tiles are longer where fewer suffice.
+    """
+    bridge = device.queue.pipelines._bridge
+    create = bridge.create_pipeline
+
+    def create_emulated(label, wgsl, access):
+        return create(label, emulate(wgsl), access)
+
+    changes = {**ADAPTER, "features": device.info.features | frozenset(FEATURES)}
+    with (
+        another_adapter(device, changes),
+        mock.patch.object(bridge, "create_pipeline", create_emulated),
+        mock.patch.object(tiled_codes, "BUSY_WORKGROUPS", busy),
+    ):
+        yield
