@@ -42,6 +42,9 @@ NATIVE = os.environ.get("LAB") == "native"
 #: With this flag Dawn writes a loop into the shader instead, as it does for drivers without that extension.
 #: Flags in $PY_ATTN_BROWSER_FLAGS come later and override it.
 CLEAR_IN_A_LOOP = "--disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension"
+#: A page of a test lives for seconds: what V8 compiles in the background, so that WebAssembly runs faster
+#: later, comes too late, and takes a fifth of all the time that tests of pages take.
+NO_OPTIMIZED_WASM = "--js-flags=--liftoff-only"
 collect_ignore = [] if NATIVE else ["test_native.py"]
 
 
@@ -80,7 +83,7 @@ def site_url() -> Iterator[str]:
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     executable = find_browser()
     assert executable, "no Chromium: run `npm test`, or `node scripts/python.js setup --browser` once"
-    flags = [CLEAR_IN_A_LOOP, *browser_flags()]
+    flags = [CLEAR_IN_A_LOOP, NO_OPTIMIZED_WASM, *browser_flags()]
     return {**browser_type_launch_args, "executable_path": str(executable), "args": flags}
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from e2e.kernel_cases import FLOATS, mask_shapes
 from e2e.lab import PythonError
 from e2e.page.gradients import (
+    HALVES,
     check_gaps,
     check_gradients,
     check_in_turns,
@@ -40,6 +41,11 @@ def check(lab, error_ratios):
                 error_ratios.note(note, way, ratio)
 
     return run
+
+
+def halves(n: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The halves of the forms, in turn: those of one case, and those of another."""
+    return HALVES[n % 2], HALVES[(n + 1) % 2]
 
 
 def dense(**changes: Any) -> Case:
@@ -90,6 +96,7 @@ def dense_cases(draw: st.DrawFn, count: int) -> list[Case]:
         "dtype": draw(st.sampled_from(FLOATS)),
         "view": draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
         "sinks": draw(st.booleans()),
+        "forms": draw(st.sampled_from(HALVES)),
     }
     # A single row, or a single key, has tiles of its own.
     queries = draw(st.sampled_from(((1,), (5, 32, 45), (5, 32, 45))))
@@ -139,8 +146,10 @@ def test_gradients_of_the_widest_heads(check):
 
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
-    cases = [dense(mod=mod, variant=variant, seed=n) for n, variant in enumerate(VARIANTS)]
-    check(check_gradients, *cases, dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}))
+    forms, others = halves(MODS.index(mod))
+    cases = [dense(mod=mod, variant=variant, seed=n, forms=forms) for n, variant in enumerate(VARIANTS)]
+    cases.append(dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}, forms=others))
+    check(check_gradients, *cases)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 4])
@@ -174,12 +183,16 @@ def test_gradients_of_masks(check, dtype):
     check(check_gradients, *cases)
 
 
-@pytest.mark.parametrize("mod", ["alibi", "relative", "learned", "bucketed", "placed", "many"])
+READING = ("alibi", "relative", "learned", "bucketed", "placed", "many")
+
+
+@pytest.mark.parametrize("mod", READING)
 def test_gradients_of_what_a_score_mod_reads(check, mod):
-    cases = [dense(mod=mod, captured=True, seed=n) for n in range(2)]
-    cases.append(dense(mod=mod, captured=True, keywords={"causal": True, "softcap": 5.0}, grad_lse=True))
-    cases.append(dense(mod=mod, captured=True, shared=True, keywords={"kv_lengths": [20, 37], "window": 9}))
-    check(check_gradients, *cases)
+    forms, others = halves(READING.index(mod))
+    reading = dense(mod=mod, captured=True, forms=forms)
+    capped = {"keywords": {"causal": True, "softcap": 5.0}, "grad_lse": True, "forms": others}
+    shared = {"keywords": {"kv_lengths": [20, 37], "window": 9}, "shared": True}
+    check(check_gradients, reading, reading | {"seed": 2}, reading | capped, reading | shared)
 
 
 @st.composite
@@ -192,6 +205,7 @@ def packed_cases(draw: st.DrawFn, count: int) -> list[Case]:
         "variant": draw(st.sampled_from(VARIANTS)),
         "on_gpu": draw(st.booleans()),
         "sinks": draw(st.booleans()),
+        "forms": draw(st.sampled_from(HALVES)),
     }
     given = draw(keywords())
     cases = []

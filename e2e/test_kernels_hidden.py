@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS
 from e2e.page.attention import has_variant
+from e2e.page.gradients import HALVES
 from e2e.page.hidden import check_hidden, check_hidden_decode, check_largest, check_largest_gradients
 from e2e.test_kernels_attention import TILES
 
@@ -91,6 +92,7 @@ def cases_of_anything(draw: st.DrawFn) -> Case:
         what=draw(st.sampled_from(WHAT)),
         share=draw(st.sampled_from((0.02, 0.1, 0.5, 1.0))),
         sinks=draw(st.booleans()),
+        forms=draw(st.sampled_from(HALVES)),
     )
 
 
@@ -108,7 +110,16 @@ def test_anything(check, some):
 def test_every_way_of_hiding(check, variant):
     check(
         *(
-            hidden(variant=variant, hide=hide, seed=n, where=WHERE[n % 3], what=WHAT[n % 2], sinks=n % 4 == 1)
+            hidden(
+                variant=variant,
+                hide=hide,
+                seed=n,
+                where=WHERE[n % 3],
+                what=WHAT[n % 2],
+                sinks=n % 4 == 1,
+                # Each way meets all forms, by two of the variants each.
+                forms=HALVES[(n + VARIANTS.index(variant)) % 2],
+            )
             for n, hide in enumerate(HIDING)
         )
     )

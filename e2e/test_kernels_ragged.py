@@ -72,7 +72,7 @@ def ragged_cases(draw):
     )
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(case=ragged_cases())
 def test_anything(check, case):
     check(case)

@@ -64,7 +64,7 @@ def test_a_lack_of_room_leaves_the_text(tiny, ring):
     tiny.check(language.lacks_room, [case | ({"ring": True, "sink_tokens": 2} if ring else {})])
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.lists(cases(), min_size=4, max_size=4))
 def test_logits(tiny, some):
     tiny.check(language.logits_match, some)

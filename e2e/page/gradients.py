@@ -18,6 +18,8 @@ from py_attn.kernels.attention.tiles import Tile
 #: The forms of the backward pass, whichever the adapter would choose: variants, and the one with a launch
 #: each for key and value, which "stored" otherwise takes for wide heads.
 FORMS = ("rows", "tiled", "stored", "separate")
+#: The same for two cases that share them, since each form has its own pipelines, which take long to compile.
+HALVES = (("rows", "stored"), ("tiled", "separate"))
 
 
 def in_each_form(
@@ -161,8 +163,11 @@ def many(random, case):
     return mod(*tensors), mod(*numbers), tensors[0], numbers[0]
 
 
-async def check_gradients(case, forms=FORMS):
-    """Forward and backward of a dense case: {"out", "d_query rows", "d_query tiled", …}, error over bound."""
+async def check_gradients(case):
+    """Forward and backward of a dense case: {"out", "d_query rows", "d_query tiled", …}, error over bound.
+
+    The forms are those of ``case["forms"]``, all unless given; so it is in the other checks.
+    """
     device = pa.default_device()
     random = np.random.default_rng(case["seed"])
     b, hq, hkv = case["batch"], case["heads"], case["kv_heads"]
@@ -201,7 +206,7 @@ async def check_gradients(case, forms=FORMS):
                 ),
                 # No tile of the product is that wide.
                 refused=not binds(10) or d > 256,
-                forms=forms,
+                forms=case.get("forms", FORMS),
             )
             for _ in range(2)
         )
@@ -331,6 +336,7 @@ async def check_packed(case):
                     g, q, k, v, out, lse, *cu, **(asked | more), variant=form
                 ),
                 refused=case["on_gpu"] or not binds(9 + len(more.get("captured", []))),
+                forms=case.get("forms", FORMS),
             )
             for _ in range(2)
         )
@@ -378,6 +384,7 @@ async def check_with_eight_buffers(case):
 async def check_in_turns(case):
     """`check_packed`, or `check_gradients` of a dense case, where `bytes` is all that "stored" may keep."""
     device = pa.default_device()
+    case = case | {"forms": ("stored", "separate")}
     plans, device.plans = device.plans, PlanCache()
     try:
         with patch.multiple(backward_config, MOST_BYTES=2 * (case["bytes"],), BUSY_WORKGROUPS=1):
@@ -394,7 +401,7 @@ async def check_with_tall_tiles(case):
         return Tile(**case["tile"]) if separate else chosen(*arguments)
 
     with patch.object(backward_config, "_choose_tile", choose):
-        return await check_gradients(case, ("separate",))
+        return await check_gradients(case | {"forms": ("separate",)})
 
 
 async def check_gaps(case):

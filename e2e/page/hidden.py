@@ -13,7 +13,7 @@ import py_attn as pa
 from e2e.page.attention import half_weights_error
 from e2e.page.bounds import numpy_errors, over_bound
 from e2e.page.configs import variant_of
-from e2e.page.gradients import in_each_form, with_cancelled
+from e2e.page.gradients import FORMS, in_each_form, with_cancelled
 from e2e.page.inputs import laid_out, normal, poisoned
 from py_attn.gpu.dtypes import round_to
 
@@ -135,7 +135,10 @@ async def check_hidden(case):
         out, lse = of_kernels.forward(q, k, v, variant=variant, return_lse=True, **ours)
         results, found = [out, lse], {}
         if not case.get("forward_only"):
-            found = in_each_form(lambda form: of_kernels.backward(g, q, k, v, out, lse, **ours, variant=form))
+            found = in_each_form(
+                lambda form: of_kernels.backward(g, q, k, v, out, lse, **ours, variant=form),
+                forms=case.get("forms", FORMS),
+            )
             results += itertools.chain(*found.values())
         if not case.get("forward_only") and not packed:
             plain = {name: x for name, x in ours.items() if name != "sinks"}
