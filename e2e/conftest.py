@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,8 @@ NATIVE = os.environ.get("LAB") == "native"
 #: Flags in $PY_ATTN_BROWSER_FLAGS come later and override it.
 CLEAR_IN_A_LOOP = "--disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension"
 #: A page of a test lives for seconds: what V8 compiles in the background, so that WebAssembly runs faster
-#: later, comes too late, and takes a fifth of all the time that tests of pages take.
+#: later, comes too late, and takes a fifth of all the time that tests of pages take. The page of `lab` lives
+#: long, and has a browser without this flag.
 NO_OPTIMIZED_WASM = "--js-flags=--liftoff-only"
 collect_ignore = [] if NATIVE else ["test_native.py"]
 
@@ -83,7 +84,7 @@ def site_url() -> Iterator[str]:
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     executable = find_browser()
     assert executable, "no Chromium: run `npm test`, or `node scripts/python.js setup --browser` once"
-    flags = [CLEAR_IN_A_LOOP, NO_OPTIMIZED_WASM, *browser_flags()]
+    flags = [NO_OPTIMIZED_WASM, CLEAR_IN_A_LOOP, *browser_flags()]
     return {**browser_type_launch_args, "executable_path": str(executable), "args": flags}
 
 
@@ -158,9 +159,20 @@ def page(page: Page, watch: Watch) -> Page:
 
 
 @pytest.fixture(scope="session")
-def lab(browser: Browser, site_url: str) -> Iterator[Lab]:
+def lab_browser(
+    launch_browser: Callable[..., Browser], browser_type_launch_args: dict[str, Any]
+) -> Iterator[Browser]:
+    """A browser that optimizes WebAssembly, for a page that computes much."""
+    flags = [flag for flag in browser_type_launch_args["args"] if flag != NO_OPTIMIZED_WASM]
+    browser = launch_browser(args=flags)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab(lab_browser: Browser, site_url: str) -> Iterator[Lab]:
     """Python in one page for the whole session; anything unexpected on the way fails at the end."""
-    with watched_context(browser) as context:
+    with watched_context(lab_browser) as context:
         page = context.new_page()
         page.goto(site_url)
         info = wait_until_ready(page)
