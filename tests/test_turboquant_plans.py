@@ -96,7 +96,7 @@ NOT_FINITE = np.where(np.arange(8) == 5, np.inf, 1.0)[None]
         (
             lambda d: pa.KVCache(1, 1, 4, 8, dtype="turboquant5"),
             ValueError,
-            "dtype: expected one of float32, .*turboquant1, int8, q8_0, q4_0, got 'turboquant5'",
+            "dtype: expected one of float32, .*turboquant1, uniform4, int8, q8_0, q4_0, got 'turboquant5'",
         ),
         (lambda d: pa.KVCache(1, 1, 4, 8, dtype="turboquant0"), ValueError, "got 'turboquant0'"),
         (
