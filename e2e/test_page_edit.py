@@ -82,7 +82,8 @@ def test_maps_follow_what_is_typed_and_errors_say_what_to_write(shown):
 
 def test_the_next_source_and_the_kernels_know_the_edit(shown):
     preset(shown, "ALiBi")
-    expect(shown.locator("#focus header p")).to_contain_text("Your score_mod is applied")
+    # The text before it was a score_mod too, so that the header says nothing about this one.
+    expect(shown.locator(".edit-status")).to_contain_text("score_mod traced into WGSL")
     open_synthetic(shown, Length="96", Heads="4", **{"Head dim": "16"})
     expect(shown.locator("#focus header p")).to_contain_text("Your score_mod is applied")
     kernel = shown.locator("#kernel")
@@ -91,7 +92,13 @@ def test_the_next_source_and_the_kernels_know_the_edit(shown):
     kernel.get_by_role("button", name="Run").click()
     expect(kernel.locator(".kernel-note")).to_contain_text("with your score_mod. Medians")
     expect(kernel.locator('[data-name="naive"] .ok')).to_be_visible()
+    kernel.get_by_label("Runs").select_option("50")
+    kernel.get_by_role("button", name="Run").click()
     preset(shown, "None")
+    # What was timed with the text before it is not said of the map as it is now.
+    expect(kernel.get_by_role("button", name="Run")).to_be_enabled()
+    expect(kernel.locator(".kernel-note")).to_contain_text("Press Run.")
+    expect(kernel.locator("td .ok")).to_have_count(0)
 
 
 ENDLESS = "def score_mod(score, b, h, q_idx, kv_idx):\n    while True:\n        pass"

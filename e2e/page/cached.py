@@ -8,8 +8,10 @@ import py_attn as pa
 from e2e.page.bounds import bound_of, half_ulp, lse_over_bound, numpy_errors, over_bound
 from e2e.page.emulated_matrices import adapter_of
 from e2e.page.inputs import laid_out, normal, poisoned
+from e2e.page.quantization import stored_codes
 from py_attn import turboquant_reference
 from py_attn.gpu.dtypes import round_to
+from py_attn.kernels.decode.formats import FLOATS
 from py_attn.rope import rope_table
 
 
@@ -55,7 +57,6 @@ async def check_rotary(case):
     return {"out": over_bound(got, exact, error, dtype)}
 
 
-FLOATS = ("float32", "float16", "bfloat16")
 SCALES = ("k_scale", "v_scale")
 
 
@@ -79,19 +80,6 @@ def numbers_of(words, dtype, dim, scale):
         return integers[..., :dim] * scale[..., None, None].astype(np.float64)
     d = np.ascontiguousarray(words[..., :first]).view(np.float16)[..., :blocks].astype(np.float64)
     return (integers.reshape(*d.shape, 32) * d[..., None]).reshape(*words.shape[:-1], -1)[..., :dim]
-
-
-def uniform_numbers(words, kind, cache):
-    """As :func:`numbers_of`, of a cache's "uniform4" keys or values."""
-    if cache.tiled:
-        codes = turboquant_reference.unpack_tiles(words, kind)
-        codes = codes._replace(
-            codes=codes.codes[:, :, : cache.capacity], scales=codes.scales[:, :, : cache.capacity]
-        )
-    else:
-        dim = cache.head_dim if kind == "keys" else cache.value_head_dim
-        codes = turboquant_reference.unpack(words, 4, dim)._replace(uniform=True)
-    return turboquant_reference.dequantize(codes)
 
 
 def uniform_errors(found, rows):
@@ -234,7 +222,7 @@ class CachedLoop:
             found = words[self.table].swapaxes(1, 2)
             words = found.reshape(*found.shape[:2], self.case["capacity"], found.shape[-1])
         if self.dtypes[n] == "uniform4":
-            return uniform_numbers(words, ("keys", "values")[n], self.cache)
+            return turboquant_reference.dequantize(stored_codes(words, ("keys", "values")[n], self.cache))
         return numbers_of(words, self.dtypes[n], self.dims[n], self.scale(n))
 
     def scale(self, n):

@@ -75,19 +75,23 @@ async def distortion(seed, dim, bits, outliers=()):
     return float(((x_hat - x) ** 2).sum() / (x**2).sum())
 
 
+def stored_codes(words, kind, cache):
+    """What a cache's "uniform4" keys or values hold, in rows or in tiles: codes [B, H, capacity, D]."""
+    if cache.tiled:
+        found, held = plain.unpack_tiles(words, kind), slice(cache.capacity)
+        return found._replace(codes=found.codes[:, :, held], scales=found.scales[:, :, held])
+    dim = cache.head_dim if kind == "keys" else cache.value_head_dim
+    return plain.unpack(words, 4, dim)._replace(uniform=True)
+
+
 async def cached_codes(x):
     """Codes of "uniform4" as a cache holds them of ``x`` as keys and as values, which must be the same."""
     batch, heads, count, dim = x.shape
     cache = pa.KVCache(batch, heads, count, dim, dtype="uniform4")
     cache.append(x, x)
-    words = [await stored.numpy() for stored in (cache.keys, cache.values)]
-    if cache.tiled:
-        found = [plain.unpack_tiles(w, kind) for w, kind in zip(words, ("keys", "values"), strict=True)]
-        found = [codes._replace(codes=codes.codes[..., :count, :], scales=codes.scales[..., :count])
-                 for codes in found]  # fmt: skip
-    else:
-        found = [plain.unpack(w, 4, dim)._replace(uniform=True) for w in words]
-    keys, values = found
+    keys, values = [
+        stored_codes(await getattr(cache, kind).numpy(), kind, cache) for kind in ("keys", "values")
+    ]
     assert np.array_equal(keys.codes, values.codes)
     assert np.array_equal(keys.scales, values.scales, equal_nan=True)
     cache.destroy()

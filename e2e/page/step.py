@@ -13,10 +13,10 @@ from e2e.page.quantization import as_cached
 from py_attn import turboquant_reference
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, Shader
+from py_attn.kernels.decode.formats import FLOATS
 from py_attn.kernels.decode.step import append_step, decode_attention_step, decode_partials_step
 from py_attn.kernels.steps import new_state
 
-FLOATS = ("float32", "float16", "bfloat16")
 _KV = ("key", "value")
 
 

@@ -179,8 +179,7 @@ fn main(
   let high_halves = vec4<u32>(0xf0f0f0f0u);
   let middle = vec4<u32>(0x08080808u | zero);
   let rows = params.group * params.queries;
-  let keys = cache_length({{ element }});
-  let length = i32(keys);
+  let length = i32(cache_length({{ element }}));
   let shift = query_shift(length);
 //# if turned
   let start = i32(cache_start({{ element }}));

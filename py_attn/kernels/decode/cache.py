@@ -76,10 +76,10 @@ class KVCache:
     start : int
         How far the ring is turned.
     keys, values : Tensor
-        The storage [B, Hkv, capacity, D], of uint32 words where it holds integers or codes. "uint32" tiles
-        [B, Hkv, ⌈capacity / 128⌉, 2176] where :attr:`tiled` holds. In order of
-        positions the first ``sink_tokens`` entries lie in the first slots, entry n in slot start + n, from
-        past the end back to the first slot of the ring.
+        The storage [B, Hkv, capacity, D], of uint32 words where it holds integers or codes; with
+        :attr:`tiled` it is of uint32 words [B, Hkv, ⌈capacity / 128⌉, 2176] instead. In order of
+        positions the first ``sink_tokens`` entries lie in the first slots, entry n in slot start + n,
+        from past the end back to the first slot of the ring.
     tiled : bool
         Whether codes lie in tiles of 128 entries (shaders/lib/code_tiles.wgsl): "uniform4" keys and values of
         head dim 128 on adapters with subgroup matrices of 8-bit integers.

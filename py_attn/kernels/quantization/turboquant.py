@@ -155,7 +155,7 @@ def launch_quantize(
     """
     tensor = tensors[name]
     book = form.book
-    tiles = form.tiled and target.removeprefix("cache ")
+    tiles = target.removeprefix("cache ") if form.tiled else None
     return launch_rows(
         "turboquant_quantize",
         "quantization/quantize.wgsl",
@@ -172,7 +172,7 @@ def launch_quantize(
             "levels": book.levels,
             "thresholds": book.thresholds,
             "qjl": form.qjl,
-            "tiles": tiles or None,
+            "tiles": tiles,
             "BITS": form.code_bits,
             "CODE_WORDS": form.code_words,
             "ROW_WORDS": form.words,

@@ -296,7 +296,8 @@ async function whileRunning(panel, work) {
   view.cancelling.disabled = false;
   forks?.setBusy(true);
   // Python has another source, or another score_mod, from then on.
-  const isWanted = () => !running.cancelled && store.state.sourceNumber === sourceNumber && store.state.edit === edit;
+  const isOpen = () => store.state.sourceNumber === sourceNumber && store.state.edit === edit;
+  const isWanted = () => !running.cancelled && isOpen();
   try {
     view.note.textContent = await work(isWanted);
   } finally {
@@ -305,6 +306,7 @@ async function whileRunning(panel, work) {
     view.cancelling.disabled = true;
     view.cancelling.textContent = 'Cancel';
     forks?.setBusy(false);
+    if (!isOpen()) showSource(panel);
   }
 }
 
