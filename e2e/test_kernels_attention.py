@@ -37,13 +37,13 @@ def check(lab, error_ratios):
     return run
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(cases=sharing_cases("naive", 2))
 def test_naive_on_anything(check, cases):
     check(*cases)
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(cases=sharing_cases("rows", 2))
 def test_rows_on_anything(check, cases):
     check(*cases)
@@ -79,6 +79,8 @@ def test_lengths(check, variant):
 def test_causal_and_windows(check, variant):
     windows = [None, 0, 1, 20, [0, None], [None, 0], [3, 5], [None, 2], [40, 0], [1000, None]]
     sizes = [(1, 1), (5, 33), (33, 5), (33, 33), (17, 64), (64, 17)]
+    if variant != "naive":
+        sizes = sizes[1::2]  # which keys a row sees is one text for all variants
     check(
         *(
             attention_case(variant=variant, queries=q, keys=k, causal=causal, window=window)
@@ -103,8 +105,14 @@ def test_kv_lengths(check, variant):
     )
 
 
-@pytest.mark.parametrize("kind", ["bool", *FLOATS])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "kind"),
+    [
+        *((variant, "bool") for variant in VARIANTS),
+        *(("naive", kind) for kind in FLOATS),
+        *zip(VARIANTS[1:], FLOATS, strict=True),
+    ],
+)
 def test_masks(check, variant, kind):
     # With 37 keys the last row of tiles is never full.
     check(
@@ -398,9 +406,10 @@ def test_splits_of_anything(check, cases, tail_splits):
     check(*(case | common | {"tail_split": each} for case, each in zip(cases, tail_splits, strict=True)))
 
 
-@pytest.mark.parametrize("variant", ["tiled", "subgroup"])
-@pytest.mark.parametrize("buffers", [1, 2])
-@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize(
+    ("variant", "buffers", "resident"),
+    [("tiled", 1, False), ("tiled", 2, True), ("subgroup", 1, True), ("subgroup", 2, False)],
+)
 def test_unrolled_tiles(check, variant, buffers, resident):
     # As on hardware, where the per-invocation arrays must be indexed by constants.
     tile = dataclasses.replace(_SMALL, query_resident=resident, buffers=buffers)

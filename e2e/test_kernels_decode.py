@@ -94,7 +94,7 @@ def decode_cases(draw):
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(case=decode_cases())
 def test_anything(check, case):
     check(case)
@@ -155,7 +155,7 @@ def test_sink_tokens_stay(check, sink_tokens):
         for count in (3, 4, 1, 1, 2, 30, 1)
         for step in (
             ("append", count),
-            *(("decode", n, {"window": w, "splits": s}) for n in (1, 4) for w in windows for s in (1, 3)),
+            *(("decode", n, {"window": w, "splits": s}) for n, s in ((1, 3), (4, 1)) for w in windows),
         )
     ]
     check(
@@ -206,7 +206,7 @@ def test_storage_types(check, key, value):
     [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (576, 512), (127, 5)],
 )
 def test_head_dims(check, head_dim, value_head_dim):
-    steps = [("append", 60), ("decode", 1), ("decode", 2, {"splits": 3})]
+    steps = [("append", 60), ("decode", 1, {"splits": 3})]
     check(decode_case(*steps, head_dim=head_dim, value_head_dim=value_head_dim, heads=6))
 
 

@@ -70,8 +70,10 @@ def test_mods_far_from_zero(check, variant):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nan_comes_through(check, variant, way):
+@pytest.mark.parametrize("half", [VARIANTS[::2], VARIANTS[1::2]], ids="+".join)
+def test_nan_comes_through(check, half, way):
+    # The variants share the text that finds a score: each way meets one of either half, in turn.
+    variant = half[list(WAYS).index(way) % 2]
     check(
         check_extreme,
         *({"variant": variant, "nan": which, **WAYS[way]} for which in ("query", "key", "value")),

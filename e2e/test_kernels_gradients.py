@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from e2e.kernel_cases import FLOATS, mask_shapes
 from e2e.lab import PythonError
 from e2e.page.gradients import (
+    FORMS,
     HALVES,
     check_gaps,
     check_gradients,
@@ -43,9 +44,9 @@ def check(lab, error_ratios):
     return run
 
 
-def halves(n: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The halves of the forms, in turn: those of one case, and those of another."""
-    return HALVES[n % 2], HALVES[(n + 1) % 2]
+def in_turn(n: int) -> tuple[list[str], list[str]]:
+    """Of the forms, that of one case and that of another: four numbers in a row meet all forms twice."""
+    return [FORMS[n % 4]], [FORMS[(n + 2) % 4]]
 
 
 def dense(**changes: Any) -> Case:
@@ -96,7 +97,7 @@ def dense_cases(draw: st.DrawFn, count: int) -> list[Case]:
         "dtype": draw(st.sampled_from(FLOATS)),
         "view": draw(st.sampled_from(("plain", "swapped", "steps", "offset"))),
         "sinks": draw(st.booleans()),
-        "forms": draw(st.sampled_from(HALVES)),
+        "forms": [draw(st.sampled_from(FORMS))],
     }
     # A single row, or a single key, has tiles of its own.
     queries = draw(st.sampled_from(((1,), (5, 32, 45), (5, 32, 45))))
@@ -126,7 +127,7 @@ def dense_cases(draw: st.DrawFn, count: int) -> list[Case]:
     return cases
 
 
-@settings(max_examples=7)
+@settings(max_examples=10)
 @given(cases=dense_cases(2))
 def test_gradients_of_anything(check, cases):
     check(check_gradients, *cases)
@@ -141,12 +142,16 @@ def test_sums_over_many_queries(lab):
 
 
 def test_gradients_of_the_widest_heads(check):
-    check(check_gradients, dense(head_dim=512, value_dim=300), dense(head_dim=300, value_dim=512))
+    check(
+        check_gradients,
+        dense(head_dim=512, value_dim=300, forms=HALVES[0]),
+        dense(head_dim=300, value_dim=512, forms=HALVES[1]),
+    )
 
 
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
-    forms, others = halves(MODS.index(mod))
+    forms, others = in_turn(MODS.index(mod))
     cases = [dense(mod=mod, variant=variant, seed=n, forms=forms) for n, variant in enumerate(VARIANTS)]
     cases.append(dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}, forms=others))
     check(check_gradients, *cases)
@@ -154,11 +159,14 @@ def test_mods(check, mod):
 
 @pytest.mark.parametrize("kv_heads", [1, 4])
 def test_keys_shared_by_the_batch(check, kv_heads):
-    cases = [
-        dense(shared=True, kv_heads=kv_heads, batch=3, variant=v, seed=n) for n, v in enumerate(VARIANTS)
+    common = {"shared": True, "kv_heads": kv_heads}
+    cases = [dense(**common, batch=3, variant=v, seed=n, forms=FORMS) for n, v in enumerate(VARIANTS)]
+    cases += [
+        dense(**common, dtype=dtype, head_dim=10, forms=forms)
+        for dtype, forms in zip(FLOATS[1:], HALVES, strict=True)
     ]
-    cases += [dense(shared=True, kv_heads=kv_heads, dtype=dtype, head_dim=10) for dtype in FLOATS[1:]]
-    cases.append(dense(shared=True, keywords={"kv_lengths": [37, 12], "causal": True}, view="swapped"))
+    hiding = {"kv_lengths": [37, 12], "causal": True}
+    cases.append(dense(shared=True, keywords=hiding, view="swapped", forms=HALVES[kv_heads % 2]))
     check(check_gradients, *cases)
 
 
@@ -174,11 +182,14 @@ def test_gradients_through_the_lse(check, sinks):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_masks(check, dtype):
     shapes = ((2, 4, 21, 37), (4, 1, 37), (21, 37), (2, 1, 21, 1), (37,), (1, 4, 1, 1), ())
+    n = FLOATS.index(dtype)
+    forms, others = HALVES[n % 2], HALVES[(n + 1) % 2]
     cases = [
-        dense(mask={"dtype": dtype, "shape": list(shape)}, mask_gradient=True, seed=n)
+        dense(mask={"dtype": dtype, "shape": list(shape)}, mask_gradient=True, seed=n, forms=forms)
         for n, shape in enumerate(shapes)
     ]
-    cases.append(cases[1] | {"keywords": {"causal": True, "softcap": 2.0}, "sinks": True, "shared": True})
+    changed = {"keywords": {"causal": True, "softcap": 2.0}, "sinks": True, "shared": True, "forms": others}
+    cases.append(cases[1] | changed)
     cases.append(cases[2] | {"queries": 130, "keys": 67, "mask": {"dtype": dtype, "shape": [4, 1, 1]}})
     check(check_gradients, *cases)
 
@@ -188,10 +199,15 @@ READING = ("alibi", "relative", "learned", "bucketed", "placed", "many")
 
 @pytest.mark.parametrize("mod", READING)
 def test_gradients_of_what_a_score_mod_reads(check, mod):
-    forms, others = halves(READING.index(mod))
+    n = READING.index(mod)
+    forms, others = in_turn(n)
     reading = dense(mod=mod, captured=True, forms=forms)
     capped = {"keywords": {"causal": True, "softcap": 5.0}, "grad_lse": True, "forms": others}
-    shared = {"keywords": {"kv_lengths": [20, 37], "window": 9}, "shared": True}
+    shared = {
+        "keywords": {"kv_lengths": [20, 37], "window": 9},
+        "shared": True,
+        "forms": [FORMS[(n + 1) % 4]],
+    }
     check(check_gradients, reading, reading | {"seed": 2}, reading | capped, reading | shared)
 
 

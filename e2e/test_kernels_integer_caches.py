@@ -79,25 +79,28 @@ def cases(draw):
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(case=cases())
 def test_anything(check, case):
     check(case)
 
 
-@pytest.mark.parametrize("key", INTEGERS)
-@pytest.mark.parametrize("value", INTEGERS)
-def test_dtypes(check, key, value):
+@pytest.mark.parametrize("other", [0, 1])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_dtypes(check, dtype, other):
+    # Keys and values are read by texts of their own, so that not every pair has to meet.
+    n = INTEGERS.index(dtype)
+    dtypes = [dtype, INTEGERS[(n + other) % 3]]
     steps = [
         step
         for count in (20, 1, 40)
-        for step in (("append", count), *(("decode", n, {"splits": s}) for n in (1, 3) for s in (1, 4)))
+        for step in (("append", count), ("decode", 1, {"splits": 4}), ("decode", 3, {"splits": 1}))
     ]
-    dtypes = [key, value]
+    dims = [(20, 64, 96)[(n + other) % 3], (20, 64, 96)[(n + 2 * other + 1) % 3]]
     check(
         *(
             integer_case(*steps, dtypes=dtypes, head_dim=dim, value_head_dim=dim, sink_tokens=2)
-            for dim in (20, 64, 96)
+            for dim in dims
         )
     )
 

@@ -111,7 +111,7 @@ def test_decode(lab, dtypes, qjl, dims):
         assert_close(lab.call(check_quantized_decode, *given, **keywords))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     kv_heads=st.integers(1, 3),
     group=st.integers(1, 4),

@@ -24,10 +24,12 @@ _LARGE_WORKGROUP = 256
 _LARGE_REGISTERS = 116
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
+# A software adapter has no latency to hide with several keys at a step, but compiles longer for their text.
 _SOFTWARE_WORKGROUP = 16
+_SOFTWARE_KEYS_PER_GROUP = 1
 # The most numbers of keys, or of values, times rows that an invocation works on at a step in loops that are
 # written out on a software adapter.
-_MAX_SOFTWARE_NUMBERS = 128
+_MAX_SOFTWARE_NUMBERS = 64
 # Without subgroups every product goes through workgroup memory, of which there may be 16 KiB. On a GPU that
 # also takes the place of subgroups of 4: registers of so few lanes hold one row only.
 _SMALL_WORKGROUP = 64
@@ -270,7 +272,7 @@ def _shape_for_registers(rows: int, keys: RowLoads, values: RowLoads, info: Adap
         if subgroups:
             workgroup = max(_SOFTWARE_WORKGROUP, team)
         return WorkgroupShape(
-            team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, merged=1
+            team, lanes, value_lanes, fitting, _SOFTWARE_KEYS_PER_GROUP, workgroup, subgroups, merged=1
         )
     shape = WorkgroupShape(team, lanes, value_lanes, fitting, keys_per_group, workgroup, subgroups, _MERGED)
     if subgroups and _registers(shape, keys, values) <= _LARGE_REGISTERS:
@@ -290,13 +292,10 @@ def _segments_each(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> t
 def _is_written_out(shape: WorkgroupShape, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> bool:
     """Whether inner loops are written out, which spares a software adapter its costly computed indices.
 
-    Its compiler takes more than twice as long for twice the text, so many products stay a loop there. So do
-    codes, each of which is unpacked by several lines.
+    Its compiler takes more than twice as long for twice the text, so many products stay a loop there.
     """
     if not info.software:
         return True
-    if keys.codes or values.codes:
-        return False
     keys_each, values_each = _segments_each(shape, keys, values)
     numbers = shape.rows * max(keys_each * keys.segment_numbers, values_each * values.segment_numbers)
     return numbers <= _MAX_SOFTWARE_NUMBERS
