@@ -127,7 +127,7 @@ def dense_cases(draw: st.DrawFn, count: int) -> list[Case]:
     return cases
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(cases=dense_cases(2))
 def test_gradients_of_anything(check, cases):
     check(check_gradients, *cases)

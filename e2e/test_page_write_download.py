@@ -154,26 +154,31 @@ def test_a_connection_that_breaks_in_the_middle_is_said(writer, halfway):
     writes_at_last(page)
 
 
+def answering(answer):
+    return lambda route: route.fulfill(**answer) if answer else route.abort()
+
+
+#: What a server may answer, and what is said of it; no two in a row are told alike.
+ANSWERS = (
+    ({"body": CHANGED}, "what arrived is not the file that this page expects", "Reload the page"),
+    ({"status": 404}, "this site does not have the model’s file", "Reload the page"),
+    ({"body": MODEL + b"x"}, "what arrived is not the file that this page expects", "Reload the page"),
+    ({"status": 503}, "the site’s server answered 503", "Wait a moment"),
+    (None, "there is no connection to this site", "Check the connection"),
+)
+
+
 @pytest.mark.expects_console_errors("Failed to load resource")
-@pytest.mark.parametrize(
-    ("answer", "what", "advice"),
-    [
-        ({"body": CHANGED}, "what arrived is not the file that this page expects", "Reload the page"),
-        ({"body": MODEL + b"x"}, "what arrived is not the file that this page expects", "Reload the page"),
-        ({"status": 404}, "this site does not have the model’s file", "Reload the page"),
-        ({"status": 503}, "the site’s server answered 503", "Wait a moment"),
-        (None, "there is no connection to this site", "Check the connection"),
-    ],
-)  # fmt: skip
-def test_a_wrong_or_missing_file_is_said_and_can_be_tried_again(writer, answer, what, advice):
+def test_a_wrong_or_missing_file_is_said_and_can_be_tried_again(writer):
     page = writer
     before = allocated(page)
-    with served(page, lambda route: route.fulfill(**answer) if answer else route.abort()):
-        load(page)
-        expect(message(page)).to_contain_text(f"SmolLM2 could not be loaded: {what}")
-        expect(message(page)).to_contain_text(advice)
-        expect(message(page)).to_have_attribute("data-tone", "bad")
-    the_rest_goes_on(page, before)
+    for answer, what, advice in ANSWERS:
+        with served(page, answering(answer)):
+            load(page)
+            expect(message(page)).to_contain_text(f"SmolLM2 could not be loaded: {what}")
+            expect(message(page)).to_contain_text(advice)
+            expect(message(page)).to_have_attribute("data-tone", "bad")
+        the_rest_goes_on(page, before)
     writes_at_last(page)
 
 

@@ -26,7 +26,8 @@ def swiftshader_environment() -> dict[str, str]:
     # A folder of its own for the loader: other libraries beside it must not take the place of the system's.
     loader = CACHE / "vulkan" / LOADER
     loader.parent.mkdir(parents=True, exist_ok=True)
-    loader.unlink(missing_ok=True)
-    loader.symlink_to(found / LOADER)
+    if loader.resolve() != (found / LOADER).resolve():
+        loader.unlink(missing_ok=True)
+        loader.symlink_to(found / LOADER)
     paths = [str(loader.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {"VK_ICD_FILENAMES": str(found / DRIVER), "LD_LIBRARY_PATH": os.pathsep.join(paths)}
