@@ -20,6 +20,7 @@
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import rotation_in_subgroup with context
+//# from "lib/splits.wgsl" import find_split
 //# from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -161,14 +162,7 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
 {{ thread_index_arguments() }}
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  let split = work % params.splits;
-  let row_tile = work / params.splits % params.row_tiles;
-  let kv_head = work / params.splits / params.row_tiles % params.kv_heads;
-  let b = work / params.splits / params.row_tiles / params.kv_heads;
-  if (b >= params.batch) {
-    return;
-  }
+{{ find_split() }}
 {{ find_thread_index() }}
   let subgroup = thread_index / 32u;
   let lane = thread_index % 32u;

@@ -46,6 +46,7 @@
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
 //# from "lib/segments.wgsl" import segment_reader with context
 //# from "lib/blocks.wgsl" import each
+//# from "lib/splits.wgsl" import find_split
 //# if subgroups
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
@@ -509,14 +510,7 @@ fn main(
   @builtin(local_invocation_index) thread_index: u32,
 //# endif
 ) {
-  let work = workgroup.x + workgroup.y * workgroups.x;
-  let split = work % params.splits;
-  let row_tile = work / params.splits % params.row_tiles;
-  let kv_head = work / params.splits / params.row_tiles % params.kv_heads;
-  let b = work / params.splits / params.row_tiles / params.kv_heads;
-  if (b >= params.batch) {
-    return;
-  }
+{{ find_split() }}
 //# if subgroups
 {{ find_thread_index() }}
 //# endif
