@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, TimeoutError
 
 from e2e.lab import PATIENCE_S
 from scripts.common import CACHE, ROOT
@@ -143,18 +143,42 @@ class Lab:
 
     def wait(self) -> None:
         """Until every cell has run and the kernel rests; a cell's error fails the test."""
-        problem = self.page.wait_for_function(
+        try:
+            problem = self.page.wait_for_function(
+                """() => {
+                    const { content, sessionContext } = jupyterapp.shell.currentWidget;
+                    const models = content.widgets.map(({ model }) => model);
+                    const cells = models.filter(({ type }) => type === 'code');
+                    const outputs = cells.flatMap((model) => model.outputs.toJSON());
+                    const error = outputs.find(({ output_type: type }) => type === 'error');
+                    if (error) return error.traceback.join('\\n');
+                    const ran = (model) => model.executionCount && model.executionState === 'idle';
+                    return sessionContext.session?.kernel?.status === 'idle' && cells.every(ran) && 'fine';
+                }""",
+            ).json_value()
+        except TimeoutError as error:
+            raise AssertionError(f"the notebook does not come to rest: {self.state()}") from error
+        assert problem == "fine", problem
+
+    def state(self) -> dict[str, Any]:
+        """What the kernel does, and of each cell its state, how often it ran, and what it put out."""
+        found: dict[str, Any] = self.page.evaluate(
             """() => {
                 const { content, sessionContext } = jupyterapp.shell.currentWidget;
-                const cells = content.widgets.map(({ model }) => model).filter(({ type }) => type === 'code');
-                const outputs = cells.flatMap((model) => model.outputs.toJSON());
-                const error = outputs.find(({ output_type: type }) => type === 'error');
-                if (error) return error.traceback.join('\\n');
-                const ran = (model) => model.executionCount && model.executionState === 'idle';
-                return sessionContext.session?.kernel?.status === 'idle' && cells.every(ran) && 'fine';
-            }""",
-        ).json_value()
-        assert problem == "fine", problem
+                const models = content.widgets.map(({ model }) => model);
+                return {
+                    kernel: sessionContext.session?.kernel?.status,
+                    connection: sessionContext.session?.kernel?.connectionStatus,
+                    dialogs: [...document.querySelectorAll('.jp-Dialog')].map((dialog) => dialog.textContent),
+                    cells: models.filter(({ type }) => type === 'code').map((model) => [
+                        model.executionState,
+                        model.executionCount,
+                        JSON.stringify(model.outputs.toJSON()).slice(0, 300),
+                    ]),
+                };
+            }"""
+        )
+        return found
 
     def run_all(self) -> None:
         self.command("notebook:run-all-cells")
