@@ -206,7 +206,7 @@ def test_storage_types(check, key, value):
     [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (576, 512), (127, 5)],
 )
 def test_head_dims(check, head_dim, value_head_dim):
-    steps = [("append", 60), ("decode", 1, {"splits": 3})]
+    steps = [("append", 60), ("decode", 1), ("decode", 1, {"splits": 3})]
     check(decode_case(*steps, head_dim=head_dim, value_head_dim=value_head_dim, heads=6))
 
 

@@ -183,10 +183,8 @@ async function apply(edit, text) {
   await paint(edit, view.after, true);
   const unchanged = wanted ? UNDEFINED : UNCHANGED;
   say(edit, found.edited.length ? `${found.edited.join(' and ')} ${outcome(found, performance.now() - began)}` : unchanged);
-  const { source, edit: count, editText } = store.state;
-  // The same text again changes nothing, and does not interrupt what is being done with it.
-  if (!source || (wanted && wanted === editText && String(source.edited) === String(found.edited))) return;
-  store.set({ source: { ...source, edited: found.edited }, edit: count + 1, editText: wanted });
+  const { source, edit: count } = store.state;
+  if (source) store.set({ source: { ...source, edited: found.edited }, edit: count + 1, editText: wanted });
 }
 
 /**

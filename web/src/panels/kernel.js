@@ -158,9 +158,14 @@ function names({ store, variants, operations }) {
   return [...variants, ...Object.keys(operations), ...store.state.forks.map(({ name }) => name)];
 }
 
-/** What results belong to, of a source. @param {Pick<import('../store.js').State, 'edit' | 'layer'>} state */
-function keyOf({ edit, layer }) {
-  return `${edit}/${layer}`;
+/** What results belong to, of a source. @param {import('../store.js').State} state */
+function keyOf({ source, editText, layer }) {
+  return JSON.stringify([appliedOf({ source, editText }), layer]);
+}
+
+/** What the visitor's text makes of a source, which is the same where the same text is applied again. @param {Pick<import('../store.js').State, 'source' | 'editText'>} state */
+function appliedOf({ source, editText }) {
+  return `${source?.edited}: ${editText}`;
 }
 
 /** Shows what was measured of the layer, if anything was. @param {Panel} panel */
@@ -286,8 +291,9 @@ function verdict({ ok, error, plain }) {
  */
 async function whileRunning(panel, work) {
   const { store, view, forks } = panel;
-  const { source, sourceNumber, edit } = store.state;
+  const { source, sourceNumber } = store.state;
   if (!source || panel.running) return;
+  const applied = appliedOf(store.state);
   const running = { cancelled: false };
   panel.running = running;
   panel.lost = false;
@@ -296,7 +302,7 @@ async function whileRunning(panel, work) {
   view.cancelling.disabled = false;
   forks?.setBusy(true);
   // Python has another source, or another score_mod, from then on.
-  const isOpen = () => store.state.sourceNumber === sourceNumber && store.state.edit === edit;
+  const isOpen = () => store.state.sourceNumber === sourceNumber && appliedOf(store.state) === applied;
   const isWanted = () => !running.cancelled && isOpen();
   try {
     view.note.textContent = await work(isWanted);
