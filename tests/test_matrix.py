@@ -9,6 +9,7 @@ import py_attn as pa
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.kernels.attention.config import Config, device_variants
 from py_attn.kernels.attention.matrix import TILES, MatrixTile
+from tests.matrix_stand_ins import without_matrices
 from tests.recording_bridge import LIMITS, MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
 from tests.test_shaders import naga
@@ -70,22 +71,6 @@ def test_tall_tiles_are_for_many_rows(shape, tile):
     assert np.prod(launch.workgroups) == shape[0] * shape[1] * -(-shape[2] // tile.queries)
 
 
-#: What naga does not know of the extension, and what takes its place: types that do not fit each other.
-STAND_INS = (
-    (r"enable (f16|chromium_experimental_subgroup_matrix);", ""),
-    (r"subgroup_matrix_left<[^>]+>", "vec2<f32>"),
-    (r"subgroup_matrix_right<[^>]+>", "vec3<f32>"),
-    (r"subgroup_matrix_result<[^>]+>", "vec4<f32>"),
-    (r"subgroupMatrixLoad<(\w+), \w+>\(&([^,]+), ([^,]+), ([^)]+)\)", r"\1(f32(\3 + \4))"),
-    (r"subgroupMatrixStore<\w+>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);", r"_ = Result(\3) * f32(\2 + \4);"),
-    (r"vec4<f16>\((\w+)\)", r"\1"),
-    (r"bitcast<vec2<u32>>\((half_\w)\)", r"vec2<u32>(\1.xy)"),
-)
-MULTIPLY = (
-    "fn subgroupMatrixMultiplyAccumulate(a: Left, b: Right, c: Result) -> Result { return c * a.x * b.x; }"
-)
-
-
 @pytest.mark.parametrize(
     ("d", "dv", "tile"),
     [
@@ -109,10 +94,7 @@ def test_naga_takes_all_but_the_matrices(d, dv, tile):
         {"score_mod": lambda score, b, h, q, kv: score - 0.1 * h * (q - kv)},
     ):
         text = launched(*shapes, variant=Config("matrix", tile), **keywords).wgsl
-        for known, stand_in in STAND_INS:
-            text = re.sub(known, stand_in, text)
-        assert "f16" not in text
-        wgsl[", ".join(keywords)] = f"{text}\n{MULTIPLY}"
+        wgsl[", ".join(keywords) or "plain"] = without_matrices(text)
     assert naga(wgsl) == {}
 
 

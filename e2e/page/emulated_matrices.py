@@ -79,7 +79,12 @@ fn emulated_store(first: u32, given: EmulatedSums, pitch: u32) {
 }
 """
 _QUADS = {"X": "1u", "Y": "2u"}
-_ARGUMENTS = r"(  @builtin\(subgroup_(size|invocation_id|id)\)[^\n]*\n){3}"
+_ARGUMENTS = r"(  @builtin\(subgroup_(size|invocation_id|id)\)[^\n]*\n){3}\n*\) \{\n"
+_BUILTINS = {
+    "subgroup_size": "32u",
+    "subgroup_lane": "(emulated_thread % 32u)",
+    "subgroup_number": "(emulated_thread / 32u)",
+}
 _DIRECTIVES = r"(enable (subgroups|chromium_experimental_subgroup_matrix)|requires subgroup_id);\n?"
 
 
@@ -100,12 +105,13 @@ def emulate(wgsl):
     wgsl = re.sub(_DIRECTIVES, "", wgsl)
     wgsl = re.sub(r"quadSwap([XY])\((\w+)\)", lambda m: _swap(m[2], _QUADS[m[1]]), wgsl)
     wgsl = re.sub(r"subgroupShuffleXor\((\w+), (\d+u)\)", lambda m: _swap(m[1], m[2]), wgsl)
-    wgsl = re.sub(_ARGUMENTS, "  @builtin(local_invocation_index) emulated_index: u32,\n", wgsl)
     wgsl = re.sub(
-        r"let thread_index = [^\n]*\n",
-        "let thread_index = emulated_index;\n  emulated_thread = emulated_index;\n",
+        _ARGUMENTS,
+        r"  @builtin(local_invocation_index) emulated_index: u32,\n) {\n  emulated_thread = emulated_index;\n",
         wgsl,
     )
+    for builtin, value in _BUILTINS.items():
+        wgsl = wgsl.replace(builtin, value)
     wgsl = re.sub(r"subgroup_matrix_(left|right)<[^>]*>", "vec4<u32>", wgsl)
     wgsl = re.sub(r"subgroup_matrix_result<[^>]*>", "EmulatedSums", wgsl)
     wgsl = re.sub(r"subgroupMatrixLoad<[^>]*>\(&memory, ", "emulated_load(", wgsl)

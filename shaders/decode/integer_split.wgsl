@@ -21,7 +21,7 @@
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import rotation_in_subgroup with context
 //# from "lib/splits.wgsl" import find_split
-//# from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
+//# from "lib/thread_index.wgsl" import thread_index_arguments, swapped with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ writer("out", "float32") }}
@@ -30,7 +30,6 @@
 //# include "lib/cache.wgsl"
 //# include "lib/code_tiles.wgsl"
 {{ rotation_in_subgroup(false) }}
-{{ thread_index_memory() }}
 //# set of_cache = "" if has_totals else "params."
 //# set element = "b" if has_totals else ""
 //# set asks_each_key = masks or has_score_mod or has_kept
@@ -163,9 +162,9 @@ fn main(
 {{ thread_index_arguments() }}
 ) {
 {{ find_split() }}
-{{ find_thread_index() }}
-  let subgroup = thread_index / 32u;
-  let lane = thread_index % 32u;
+  // From the subgroup's own number: offsets of matrices must be uniform in a subgroup, which compilers believe of this.
+  let subgroup = subgroup_number % 4u;
+  let lane = subgroup_lane % 32u;
   let r = lane / 8u;
   let quad = lane % 8u;
   // With a 0 that the compiler does not know: two known constants would take another instruction.
