@@ -623,14 +623,40 @@ def test_every_last_round_of_a_few_steps_is_split_where_that_saves_some(steps):
 
 def test_what_is_not_split():
     assert choose_tail_split(512, 4096, _LARGE, 32) == (116, 2, 29 * 128)
-    # Two of them share a core at this head dim, so these have no last round.
-    assert choose_tail_split(512, 4096, _LARGE, 16) is None
-    assert choose_tail_split(250, 8192, _LARGE, 16) is None
-    assert choose_tail_split(192, 2048, _LARGE, 16) == (60, 2, 8 * 128)
     assert choose_tail_split(132, 4096, _LARGE, 32) is None
     assert choose_tail_split(512, 4096, dataclasses.replace(_LARGE, buffers=1), 32) is None
     assert choose_tail_split(512, 128, _LARGE, 32) is None
     assert choose_tail_split(0, 4096, _LARGE, 32) is None
+
+
+@pytest.mark.parametrize(
+    ("tiles", "keys", "expected"),
+    [
+        # All at once: long and short splits share a core.
+        (192, 2048, (60, 2, 8 * 128)),
+        (96, 1024, (96, 2, 6 * 128)),
+        # Behind other rounds each split has a core.
+        (288, 1024, (24, 4, 2 * 128)),
+        (288, 2048, (24, 4, 4 * 128)),
+        (320, 2048, (56, 2, 8 * 128)),
+        (416, 4096, (20, 6, 6 * 128)),
+        (384, 512, None),
+        (512, 4096, None),
+        (250, 8192, None),
+        # Two steps saved.
+        (288, 384, None),
+    ],
+)
+def test_tiles_that_share_a_core(tiles, keys, expected):
+    assert choose_tail_split(tiles, keys, _LARGE, 16) == expected
+
+
+@given(st.integers(1, 1000), st.integers(1, 20_000))
+def test_splits_of_tiles_that_share_a_core_save_steps(tiles, keys):
+    split = choose_tail_split(tiles, keys, _LARGE, 16)
+    if split:
+        saved = makespan(tiles, keys, _LARGE, None) - makespan(tiles, keys, _LARGE, split)
+        assert saved >= (2 if tiles + split.tiles * (split.splits - 1) <= 264 else 3)
 
 
 def test_splits_of_tiles_are_joined():

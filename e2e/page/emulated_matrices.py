@@ -80,6 +80,8 @@ fn emulated_store(first: u32, given: EmulatedSums, pitch: u32) {
 """
 _QUADS = {"X": "1u", "Y": "2u"}
 _ARGUMENTS = r"(  @builtin\(subgroup_(size|invocation_id|id)\)[^\n]*\n){3}\n*\) \{\n"
+# Where whole subgroups end: emulated exchanges need all invocations. What the others compute is not written.
+_END_OF_SUBGROUPS = r"  if \(subgroup_number \* subgroup_size >= \w+\) \{\n    return;\n  \}\n"
 _BUILTINS = {
     "subgroup_size": "32u",
     "subgroup_lane": "(emulated_thread % 32u)",
@@ -103,6 +105,7 @@ def emulate(wgsl):
         return wgsl
     (workgroup,) = re.findall(r"const WORKGROUP: u32 = (\d+)u;", wgsl)
     wgsl = re.sub(_DIRECTIVES, "", wgsl)
+    wgsl = re.sub(_END_OF_SUBGROUPS, "", wgsl)
     wgsl = re.sub(r"quadSwap([XY])\((\w+)\)", lambda m: _swap(m[2], _QUADS[m[1]]), wgsl)
     wgsl = re.sub(r"subgroupShuffleXor\((\w+), (\d+u)\)", lambda m: _swap(m[1], m[2]), wgsl)
     wgsl = re.sub(

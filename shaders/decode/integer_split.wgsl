@@ -107,11 +107,13 @@ fn entries_of(slot: vec4<i32>, start: i32) -> vec4<i32> {
 //#   endfor
 //# endmacro
 //##
-//## Asks for half a tile, the i-th of the run: 16 keys of this subgroup, or 16 numbers of its part of the output.
-//# macro load_half(codes, name, i, at)
-//#   if i < halves
-    {{ name }}{{ i }}_0 = {{ codes }}[{{ at }} + {{ i // 2 }}u * TILE_VEC4S + {{ i % 2 * 64 }}u];
-    {{ name }}{{ i }}_1 = {{ codes }}[{{ at }} + {{ i // 2 }}u * TILE_VEC4S + {{ i % 2 * 64 + 32 }}u];
+//## Asks for a half of a tile: of the run's keys, 16 of this subgroup's, then of its values, 16 numbers of its part of the
+//## output. Halves are counted over both.
+//# macro load_half(n)
+//#   if n < 2 * halves
+//#     set codes, name, i = ("key", "k", n) if n < halves else ("value", "v", n - halves)
+    {{ name }}{{ i }}_0 = {{ codes }}[run + own_codes + {{ i // 2 }}u * TILE_VEC4S + {{ i % 2 * 64 }}u];
+    {{ name }}{{ i }}_1 = {{ codes }}[run + own_codes + {{ i // 2 }}u * TILE_VEC4S + {{ i % 2 * 64 + 32 }}u];
 //#   endif
 //# endmacro
 //##
@@ -216,7 +218,7 @@ fn main(
 //# if not loops
   let run = (first_tile + tile) * TILE_VEC4S;
 //#   for i in range(ahead)
-{{ load_half("key", "k", i, "run + own_codes") }}
+{{ load_half(i) }}
 //#   endfor
 //# endif
 
@@ -259,7 +261,7 @@ fn main(
   for (var step = 0u; step < params.steps; step++) {
     let run = (first_tile + tile) * TILE_VEC4S;
 //#   for i in range(ahead)
-{{ load_half("key", "k", i, "run + own_codes") }}
+{{ load_half(i) }}
 //#   endfor
 //# endif
   var row_max = LOWEST;
@@ -269,7 +271,7 @@ fn main(
 //# for i in range(halves)
 //#   set t = i // 2
 {{ stage_codes("k" ~ i ~ "_0", "k" ~ i ~ "_1") }}
-{{ load_half("key", "k", i + ahead, "run + own_codes") }}
+{{ load_half(i + ahead) }}
 //#   if i % 2 == 0
     let key_scale_{{ t }} = bitcast<vec4<f32>>(key[run + {{ t }}u * TILE_VEC4S + own_scales]);
 //#   endif
@@ -287,9 +289,6 @@ fn main(
 {{ find_scores(t) }}
     workgroupBarrier();
 //#   endif
-//# endfor
-//# for i in range(ahead)
-{{ load_half("value", "v", i, "run + own_codes") }}
 //# endfor
 //# for t in range(TILES)
     let value_scale_{{ t }} = bitcast<vec4<f32>>(value[run + {{ t }}u * TILE_VEC4S + own_scales]);
@@ -336,7 +335,7 @@ fn main(
 {{ stage_weights(i // 2) }}
 //#   endif
 {{ stage_codes("v" ~ i ~ "_0", "v" ~ i ~ "_1") }}
-{{ load_half("value", "v", i + ahead, "run + own_codes") }}
+{{ load_half(halves + i + ahead) }}
     workgroupBarrier();
 //#   if i % 2 == 0
 {{ load_rows("w") }}

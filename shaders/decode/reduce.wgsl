@@ -2,7 +2,8 @@
 //## each split (partial_rows): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup
 //## computes COLUMNS vec4s of a row. COLUMNS neighbouring invocations take one split at a time, SPLITS_AT_ONCE of them
 //## side by side, each with an online softmax of its own; these are merged at the end. Each asks memory for `together`
-//## splits before it uses the first. With `rotates` a workgroup computes a whole row and rotates it back.
+//## splits before it uses the first. With `rotates` a workgroup computes a whole row, which its first invocations
+//## rotate back; then there are few workgroups, and what counts is how seldom one waits for memory.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# if rotates
@@ -18,7 +19,7 @@
 {{ thread_index_memory() }}
 //# endif
 
-//# set together = 2
+//# set together = 8 if rotates else 2
 const SPLITS_AT_ONCE = WORKGROUP / COLUMNS;
 const BLOCKS = {{ (DV4 + COLUMNS - 1) // COLUMNS }}u;
 var<workgroup> shared_max: array<f32, WORKGROUP>;
@@ -71,6 +72,12 @@ fn main(
   shared_sum[thread_index] = row_sum;
   shared_acc[thread_index] = acc;
   workgroupBarrier();
+//# if rotates
+  // Not for the others: they would take the first subgroup's turns.
+  if (subgroup_number * subgroup_size >= COLUMNS) {
+    return;
+  }
+//# endif
   for (var n = 0u; n < SPLITS_AT_ONCE; n++) {
     row_max = max(row_max, shared_max[n * COLUMNS + thread_index % COLUMNS]);
   }

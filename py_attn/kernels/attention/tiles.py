@@ -135,8 +135,10 @@ _MAX_REGISTERS = 40
 BUSY_WORKGROUPS = 128
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
-# Steps of BK keys that splitting must save, to make up for writing and joining partial results.
+# Steps of BK keys that splitting must save, to make up for writing and joining partial results; the steps of tiles
+# that share a core are short.
 _WORTH = 2
+_WORTH_SHARING = 3
 # Registers for scores and outputs, in vec4s, up to which two of the largest tiles share a core.
 _SHARING = 24
 
@@ -222,8 +224,8 @@ class TailSplit(NamedTuple):
 def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSplit | None:
     """How the last round of workgroups is split along the keys, or None where that is not worth it.
 
-    Tiles that have a core to themselves run in rounds, and a last round that does not fill the GPU takes as
-    long as the others. Where its tiles are split, and their partial results joined afterwards, it takes only
+    Each core takes one tile after the other, or two at a time for twice as long. A last round that does not
+    fill the GPU takes as long as the others. Where its tiles are split, and their partial results joined afterwards, it takes only
     as long as its share of the work, as in Stream-K (Osama et al., arXiv 2301.03598).
 
     Parameters
@@ -241,16 +243,20 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSpli
         return None
     steps = -(-keys // tile.keys)
     shortest = -(-last_round * steps // _CORES)
+    share = tile.registers(1, (wide4,)) <= _SHARING
     for longest in range(shortest, steps - _WORTH + 1):
         splits = -(-steps // longest)
         short = steps - (splits - 1) * longest
         # A core for each long split; the others take short ones, one after the other.
         if last_round * (splits - 1) + -(-last_round // (longest // short)) > _CORES:
             continue
-        # Where two share a core, rounds overlap, and splitting is of use only if everything runs at once.
-        share = tile.registers(1, (wide4,)) <= _SHARING
+        # Two that share a core take as long as one after the other. Unless everything runs at once it is not known
+        # which ones meet, so each split gets a core.
         if share and tiles + last_round * (splits - 1) > 2 * _CORES:
-            return None
+            if last_round * splits > _CORES:
+                continue
+            if longest > steps - _WORTH_SHARING:
+                return None
         return TailSplit(last_round, splits, longest * tile.keys)
     return None
 
