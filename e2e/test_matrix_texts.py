@@ -1,7 +1,7 @@
 """What the browser's compiler says about kernels with subgroup matrices, on an adapter without them.
 
-Stand-ins take the matrices' place (tests/matrix_stand_ins.py), so that all else is checked: types, and that what
-must be uniform in a subgroup is.
+Stand-ins take the matrices' place (tests/matrix_stand_ins.py), so that all else is checked: types, and that
+what must be uniform in a subgroup is.
 """
 
 from __future__ import annotations

@@ -2,15 +2,19 @@
 
 import re
 
-#: What takes the matrices' place: types that do not fit each other. An offset of a matrix in memory goes through an
-#: exchange, which compilers refuse, as they refuse a matrix, where it is not the same in the whole subgroup.
+#: What takes the matrices' place: types that do not fit each other. An offset of a matrix in memory goes
+#: through an exchange, which compilers refuse, as they refuse a matrix, where it is not the same in the whole
+#: subgroup.
 _STAND_INS = (
     (r"enable (f16|chromium_experimental_subgroup_matrix);", ""),
     (r"subgroup_matrix_left<[^>]+>", "vec2<f32>"),
     (r"subgroup_matrix_right<[^>]+>", "vec3<f32>"),
     (r"subgroup_matrix_result<[^>]+>", "vec4<f32>"),
     (r"subgroupMatrixLoad<(\w+), \w+>\(&([^,]+), ([^,]+), ([^)]+)\)", r"\1(f32(same_offset(\3) + \4))"),
-    (r"subgroupMatrixStore<\w+>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);", r"_ = Result(\3) * f32(same_offset(\2) + \4);"),
+    (
+        r"subgroupMatrixStore<\w+>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);",
+        r"_ = Result(\3) * f32(same_offset(\2) + \4);",
+    ),
     (r"vec4<f16>\((\w+)\)", r"\1"),
     (r"bitcast<vec2<u32>>\((half_\w)\)", r"vec2<u32>(\1.xy)"),
 )

@@ -80,6 +80,9 @@ fn emulated_store(first: u32, given: EmulatedSums, pitch: u32) {
 """
 _QUADS = {"X": "1u", "Y": "2u"}
 _ARGUMENTS = r"(  @builtin\(subgroup_(size|invocation_id|id)\)[^\n]*\n){3}\n*\) \{\n"
+_EMULATED_ARGUMENTS = (
+    "  @builtin(local_invocation_index) emulated_index: u32,\n) {\n  emulated_thread = emulated_index;\n"
+)
 # Where whole subgroups end: emulated exchanges need all invocations. What the others compute is not written.
 _END_OF_SUBGROUPS = r"  if \(subgroup_number \* subgroup_size >= \w+\) \{\n    return;\n  \}\n"
 _BUILTINS = {
@@ -108,11 +111,7 @@ def emulate(wgsl):
     wgsl = re.sub(_END_OF_SUBGROUPS, "", wgsl)
     wgsl = re.sub(r"quadSwap([XY])\((\w+)\)", lambda m: _swap(m[2], _QUADS[m[1]]), wgsl)
     wgsl = re.sub(r"subgroupShuffleXor\((\w+), (\d+u)\)", lambda m: _swap(m[1], m[2]), wgsl)
-    wgsl = re.sub(
-        _ARGUMENTS,
-        r"  @builtin(local_invocation_index) emulated_index: u32,\n) {\n  emulated_thread = emulated_index;\n",
-        wgsl,
-    )
+    wgsl = re.sub(_ARGUMENTS, _EMULATED_ARGUMENTS, wgsl)
     for builtin, value in _BUILTINS.items():
         wgsl = wgsl.replace(builtin, value)
     wgsl = re.sub(r"subgroup_matrix_(left|right)<[^>]*>", "vec4<u32>", wgsl)

@@ -135,8 +135,8 @@ _MAX_REGISTERS = 40
 BUSY_WORKGROUPS = 128
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
-# Steps of BK keys that splitting must save, to make up for writing and joining partial results; the steps of tiles
-# that share a core are short.
+# Steps of BK keys that splitting must save, to make up for writing and joining partial results; the steps of
+# tiles that share a core are short.
 _WORTH = 2
 _WORTH_SHARING = 3
 # Registers for scores and outputs, in vec4s, up to which two of the largest tiles share a core.
@@ -225,8 +225,9 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSpli
     """How the last round of workgroups is split along the keys, or None where that is not worth it.
 
     Each core takes one tile after the other, or two at a time for twice as long. A last round that does not
-    fill the GPU takes as long as the others. Where its tiles are split, and their partial results joined afterwards, it takes only
-    as long as its share of the work, as in Stream-K (Osama et al., arXiv 2301.03598).
+    fill the GPU takes as long as the others. Where its tiles are split, and their partial results joined
+    afterwards, it takes only as long as its share of the work, as in Stream-K (Osama et al., arXiv
+    2301.03598).
 
     Parameters
     ----------
@@ -250,8 +251,8 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSpli
         # A core for each long split; the others take short ones, one after the other.
         if last_round * (splits - 1) + -(-last_round // (longest // short)) > _CORES:
             continue
-        # Two that share a core take as long as one after the other. Unless everything runs at once it is not known
-        # which ones meet, so each split gets a core.
+        # Two that share a core take as long as one after the other. Unless everything runs at once it is not
+        # known which ones meet, so each split gets a core.
         if share and tiles + last_round * (splits - 1) > 2 * _CORES:
             if last_round * splits > _CORES:
                 continue
