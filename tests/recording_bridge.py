@@ -34,7 +34,13 @@ class Launch:
 #: An adapter with subgroup matrices, as the keywords of `RecordingBridge`.
 MATRIX_ADAPTER = {
     "software": False,
-    "features": ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix", "subgroup_id"),
+    "features": (
+        "shader-f16",
+        "subgroups",
+        "chromium-experimental-subgroup-matrix",
+        "subgroup_id",
+        "subgroup_uniformity",
+    ),
     "subgroup_size": 32,
     "matrix_configs": (MatrixConfig("f16", "f32", 16, 16, 16),),
     "maxComputeWorkgroupStorageSize": 48 << 10,

@@ -22,7 +22,7 @@ from py_attn.gpu import device as gpu_device
 from py_attn.gpu import shader as shader_module
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.queue import Queue
-from py_attn.gpu.shader import SUBGROUP_ID, Binding, render, shader_folder
+from py_attn.gpu.shader import SUBGROUP_ID, SUBGROUP_UNIFORMITY, Binding, render, shader_folder
 from py_attn.kernels.attention import tiles as _tiles
 from py_attn.kernels.attention.config import Config
 from py_attn.kernels.attention.weights import attention_scores
@@ -48,7 +48,7 @@ ADAPTERS = {
     },
     "phone": {"software": False, "subgroup_size": 8},
 }
-ADAPTERS["numbered"] = ADAPTERS["desktop"] | {"features": ("subgroups", SUBGROUP_ID)}
+ADAPTERS["numbered"] = ADAPTERS["desktop"] | {"features": ("subgroups", SUBGROUP_ID, SUBGROUP_UNIFORMITY)}
 # Without a GPU nothing compiles the text, so that the names it uses are compared with those it declares.
 WORKGROUP_MEMORY = re.compile(r"var<workgroup> (\w+)")
 

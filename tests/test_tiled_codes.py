@@ -44,8 +44,9 @@ def test_tiles_where_the_adapter_multiplies_them():
     [
         {"matrix_configs": ()},
         {"matrix_configs": (MatrixConfig("i8", "i32", 16, 16, 16),)},
-        {"features": ("subgroups", "chromium-experimental-subgroup-matrix")},
-        {"features": ("subgroups", "subgroup_id")},
+        {"features": tuple(ADAPTER["features"][:-1])},
+        {"features": ("subgroups", "subgroup_id", "subgroup_uniformity")},
+        {"features": ("subgroups", "chromium-experimental-subgroup-matrix", "subgroup_uniformity")},
         {"subgroup_size": 64},
         {"maxComputeWorkgroupStorageSize": 8192},
         {"maxComputeInvocationsPerWorkgroup": 64},

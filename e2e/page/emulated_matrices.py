@@ -20,7 +20,12 @@ ADAPTER = {
     "subgroup_max_size": 32,
     "matrix_configs": (MatrixConfig("i8", "i32", 16, 16, 32),),
 }
-FEATURES = ("subgroups", "subgroup_id", "chromium-experimental-subgroup-matrix")
+FEATURES = (
+    "subgroups",
+    "subgroup_id",
+    "subgroup_uniformity",
+    "chromium-experimental-subgroup-matrix",
+)
 
 # Each invocation holds 16 bytes of an operand, half of one of its 16 rows or columns, and eight sums of a
 # result.

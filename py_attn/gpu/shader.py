@@ -19,6 +19,9 @@ from py_attn.gpu.params import ParamsLayout
 _MARK = re.compile("\x01([^\x02]*)\x02")
 #: A language feature of WGSL: https://www.w3.org/TR/WGSL/#language-extensions-sec
 SUBGROUP_ID = "subgroup_id"
+#: Another one, with which what is uniform is judged by subgroups: without it, exchanges behind a branch that
+#: whole subgroups take are an error.
+SUBGROUP_UNIFORMITY = "subgroup_uniformity"
 _HEADER = "header written by py_attn/gpu/shader.py"
 
 

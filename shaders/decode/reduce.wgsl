@@ -72,8 +72,8 @@ fn main(
   shared_sum[thread_index] = row_sum;
   shared_acc[thread_index] = acc;
   workgroupBarrier();
-//# if rotates
-  // Not for the others: they would take the first subgroup's turns.
+//# if others_end
+  // Subgroups without a part in the output would only take the first one's turns.
   if (subgroup_number * subgroup_size >= COLUMNS) {
     return;
   }

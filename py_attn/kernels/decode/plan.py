@@ -9,7 +9,7 @@ from typing import Any
 from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
-from py_attn.gpu.shader import SUBGROUP_ID
+from py_attn.gpu.shader import SUBGROUP_ID, SUBGROUP_UNIFORMITY
 from py_attn.kernels.decode.config import Config, RowLoads
 from py_attn.kernels.decode.formats import Integers
 from py_attn.kernels.decode.options import Call
@@ -451,6 +451,7 @@ def _launch_reduce(call: Call, config: Config | TileRuns, out: NewTensor, lse: N
             "return_lse": lse is not None,
             "natural": call.mods.has_score_mod,
             "rotates": rotates,
+            "others_end": subgroup_ids and SUBGROUP_UNIFORMITY in info.features,
             "subgroup_ids": subgroup_ids,
             **turboquant.ROTATION,
         },

@@ -12,7 +12,7 @@ from typing import Any
 from py_attn.codebooks import uniform_codebook
 from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
-from py_attn.gpu.shader import SUBGROUP_ID
+from py_attn.gpu.shader import SUBGROUP_ID, SUBGROUP_UNIFORMITY
 from py_attn.kernels.quantization.turboquant import UNIFORM_DTYPE
 from py_attn.turboquant_reference import TILE
 
@@ -36,7 +36,7 @@ def keeps_tiles(dtype: tuple[str, str], dims: tuple[int, int], info: AdapterInfo
     return (
         dtype == (UNIFORM_DTYPE, UNIFORM_DTYPE)
         and dims == (TILE, TILE)
-        and {"subgroups", SUBGROUP_ID, _FEATURE} <= info.features
+        and {"subgroups", SUBGROUP_ID, SUBGROUP_UNIFORMITY, _FEATURE} <= info.features
         and _CONFIG in info.matrix_configs
         and info.subgroup_min_size == info.subgroup_max_size == _SUBGROUP
         and info.limits["maxComputeWorkgroupStorageSize"] >= _WORKGROUP_BYTES
