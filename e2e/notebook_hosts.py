@@ -124,6 +124,14 @@ def notebook(*cells: str) -> dict[str, Any]:
     }
 
 
+# JavaScript: the shown notebook's kernel, and the models of its cells of code.
+_KERNEL_AND_CELLS = """
+const { content, sessionContext } = jupyterapp.shell.currentWidget;
+const kernel = sessionContext.session?.kernel;
+const cells = content.widgets.map(({ model }) => model).filter(({ type }) => type === 'code');
+"""
+
+
 @dataclass
 class Lab:
     """A notebook that is open in JupyterLab."""
@@ -145,16 +153,14 @@ class Lab:
         """Until every cell has run and the kernel rests; a cell's error fails the test."""
         try:
             problem = self.page.wait_for_function(
-                """() => {
-                    const { content, sessionContext } = jupyterapp.shell.currentWidget;
-                    const models = content.widgets.map(({ model }) => model);
-                    const cells = models.filter(({ type }) => type === 'code');
+                f"""() => {{
+                    {_KERNEL_AND_CELLS}
                     const outputs = cells.flatMap((model) => model.outputs.toJSON());
-                    const error = outputs.find(({ output_type: type }) => type === 'error');
+                    const error = outputs.find(({{ output_type: type }}) => type === 'error');
                     if (error) return error.traceback.join('\\n');
                     const ran = (model) => model.executionCount && model.executionState === 'idle';
-                    return sessionContext.session?.kernel?.status === 'idle' && cells.every(ran) && 'fine';
-                }""",
+                    return kernel?.status === 'idle' && cells.every(ran) && 'fine';
+                }}""",
             ).json_value()
         except TimeoutError as error:
             raise AssertionError(f"the notebook does not come to rest: {self.state()}") from error
@@ -163,20 +169,19 @@ class Lab:
     def state(self) -> dict[str, Any]:
         """What the kernel does, and of each cell its state, how often it ran, and what it put out."""
         found: dict[str, Any] = self.page.evaluate(
-            """() => {
-                const { content, sessionContext } = jupyterapp.shell.currentWidget;
-                const models = content.widgets.map(({ model }) => model);
-                return {
-                    kernel: sessionContext.session?.kernel?.status,
-                    connection: sessionContext.session?.kernel?.connectionStatus,
+            f"""() => {{
+                {_KERNEL_AND_CELLS}
+                return {{
+                    kernel: kernel?.status,
+                    connection: kernel?.connectionStatus,
                     dialogs: [...document.querySelectorAll('.jp-Dialog')].map((dialog) => dialog.textContent),
-                    cells: models.filter(({ type }) => type === 'code').map((model) => [
+                    cells: cells.map((model) => [
                         model.executionState,
                         model.executionCount,
                         JSON.stringify(model.outputs.toJSON()).slice(0, 300),
                     ]),
-                };
-            }"""
+                }};
+            }}"""
         )
         return found
 

@@ -253,11 +253,9 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSpli
             continue
         # Two that share a core take as long as one after the other. Unless everything runs at once it is not
         # known which ones meet, so each split gets a core.
-        if share and tiles + last_round * (splits - 1) > 2 * _CORES:
-            if last_round * splits > _CORES:
-                continue
-            if longest > steps - _WORTH_SHARING:
-                return None
+        in_rounds = tiles + last_round * (splits - 1) > 2 * _CORES
+        if share and in_rounds and (last_round * splits > _CORES or longest > steps - _WORTH_SHARING):
+            continue
         return TailSplit(last_round, splits, longest * tile.keys)
     return None
 
