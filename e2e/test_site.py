@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -171,3 +172,12 @@ def test_the_templates_of_all_kernels_come_compiled(page, site_url):
     names, compiled = page.evaluate("(source) => pyAttn.run(source)", TEMPLATES)
     assert names > 50
     assert compiled == []
+
+
+def test_the_browser_is_without_all_that_playwright_turns_off(browser):
+    """Of several lists of features the browser heeds the last one, which is ours."""
+    line = browser.new_browser_cdp_session().send("SystemInfo.getInfo")["commandLine"]
+    lists = [set(found.split(",")) for found in re.findall(r"--disable-features=(\S+)", line)]
+    assert len(lists) > 1
+    # Those of other browsers do not matter here.
+    assert {name for found in lists for name in found if not name.startswith("ms")} <= lists[-1]
