@@ -37,13 +37,13 @@ def check(lab, error_ratios):
     return run
 
 
-@settings(max_examples=14)
+@settings(max_examples=10)
 @given(cases=sharing_cases("naive", 2))
 def test_naive_on_anything(check, cases):
     check(*cases)
 
 
-@settings(max_examples=14)
+@settings(max_examples=10)
 @given(cases=sharing_cases("rows", 2))
 def test_rows_on_anything(check, cases):
     check(*cases)

@@ -127,7 +127,7 @@ def dense_cases(draw: st.DrawFn, count: int) -> list[Case]:
     return cases
 
 
-@settings(max_examples=7)
+@settings(max_examples=5)
 @given(cases=dense_cases(2))
 def test_gradients_of_anything(check, cases):
     check(check_gradients, *cases)
@@ -243,7 +243,7 @@ def packed_cases(draw: st.DrawFn, count: int) -> list[Case]:
     return cases
 
 
-@settings(max_examples=7)
+@settings(max_examples=5)
 @given(cases=packed_cases(2))
 def test_packed_sequences(check, cases):
     check(check_packed, *cases)

@@ -100,7 +100,7 @@ def cases_of_anything(draw: st.DrawFn) -> Case:
 RUN_TIME = ("seed", "keys", "where", "what", "share")
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(some=st.lists(cases_of_anything(), min_size=3, max_size=3))
 def test_anything(check, some):
     check(*(some[0] | {name: case[name] for name in RUN_TIME} for case in some))

@@ -79,7 +79,7 @@ def cases(draw):
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(case=cases())
 def test_anything(check, case):
     check(case)

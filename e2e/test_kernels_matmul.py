@@ -46,7 +46,7 @@ inners = st.sampled_from((32, 64, 96, 160, 288, 576))
 sizes = st.sampled_from((1.0, 1.0, 1e-3, 100.0))
 
 
-@settings(max_examples=16)
+@settings(max_examples=11)
 @given(
     seed=seeds, format=formats, inner=inners, count=counts, position=positions, config=configs, size=sizes,
     head_dim=st.sampled_from((2, 6, 20, 32, 64)), kv_heads=st.integers(1, 3), group=st.integers(1, 3),
@@ -60,7 +60,7 @@ def test_project_qkv(lab, kv_heads, group, capacity, kept, dtypes, **case):
     lab.check(check_qkv, [case])
 
 
-@settings(max_examples=16)
+@settings(max_examples=12)
 @given(
     seed=seeds, format=formats, head_dim=st.sampled_from((32, 64, 96)), heads=st.integers(1, 5), count=counts,
     position=positions, config=configs, scaled=st.booleans(),

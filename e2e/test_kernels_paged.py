@@ -64,7 +64,7 @@ def cases(draw):
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(case=cases())
 def test_anything(check, case):
     # Eight buffers are all that a decode may have.

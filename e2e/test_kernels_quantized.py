@@ -88,7 +88,7 @@ def test_weights_are_widened_exactly(lab, rows, interleave, **case):
     lab.check(check_weights, [case | {"rows": rows, "interleave": interleave}])
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     seed=seeds, format=formats, inner=inners, count=counts, position=positions, config=configs, size=sizes,
     head_dim=st.sampled_from((2, 6, 20, 32, 64)), kv_heads=st.integers(1, 3), group=st.integers(1, 3),
@@ -102,7 +102,7 @@ def test_project_qkv(lab, kv_heads, group, capacity, kept, dtypes, **case):
     lab.check(check_qkv, [case])
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     seed=seeds, format=formats, head_dim=st.sampled_from((32, 64, 96)), heads=st.integers(1, 5), count=counts,
     position=positions, config=configs, scaled=st.booleans(),

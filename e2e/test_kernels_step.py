@@ -72,7 +72,7 @@ def step_cases(draw):
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(case=step_cases())
 def test_anything(check, case):
     check(case)

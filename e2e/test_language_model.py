@@ -72,13 +72,13 @@ def test_a_lack_of_room_leaves_the_text(tiny, ring):
     tiny.check(language.lacks_room, [case | ({"ring": True, "sink_tokens": 2} if ring else {})])
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(cases(3))
 def test_logits(tiny, some):
     tiny.check(language.logits_match, some)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(cases(3), st.data())
 def test_maps(tiny, some, data):
     for case in some:
@@ -159,7 +159,8 @@ def test_a_greedy_continuation_is_the_published_one(published):
     assert expected["text"].startswith(text)
 
 
-@pytest.mark.parametrize("number", range(len(PUBLISHED["continuations"])))
+# The float64 reference writes all of them: tests/test_models_smollm2_reference.py.
+@pytest.mark.parametrize("number", range(0, len(PUBLISHED["continuations"]), 2))
 def test_every_token_of_a_published_continuation_is_the_likeliest(published, number):
     expected = PUBLISHED["continuations"][number]
     prompt, written = expected["ids"], expected["written"]

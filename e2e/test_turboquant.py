@@ -92,26 +92,29 @@ out = await pa.turboquant.dequantize(pa.turboquant.quantize(np.zeros((2, 16), np
 """) == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("dtypes", "qjl"),
-    [
-        (("turboquant4", "turboquant4"), False),
-        (("turboquant4", "turboquant2"), False),
-        (("turboquant3", "turboquant3"), False),
-        (("turboquant1", "float16"), False),
-        (("bfloat16", "turboquant3"), False),
-        (("turboquant4", "turboquant3"), True),
-    ],
+KINDS = (
+    (("turboquant4", "turboquant4"), False),
+    (("turboquant4", "turboquant2"), False),
+    (("turboquant3", "turboquant3"), False),
+    (("turboquant1", "float16"), False),
+    (("bfloat16", "turboquant3"), False),
+    (("turboquant4", "turboquant3"), True),
 )
-@pytest.mark.parametrize("dims", [(64, 64), (80, 36), (13, 96)])
+DIMS = ((64, 64), (80, 36), (13, 96))
+CALLS = ((1, {"window": (11, 0)}), (4, {"softcap": 3.0}), (3, {"window": 9, "scale": 0.3}))
+
+
+@pytest.mark.parametrize(("dtypes", "qjl"), KINDS)
+@pytest.mark.parametrize("dims", DIMS)
 def test_decode(lab, dtypes, qjl, dims):
-    cases = ((1, {"window": (11, 0)}), (4, {"softcap": 3.0}), (3, {"window": 9, "scale": 0.3}))
-    for splits, keywords in cases:
+    # Each kind meets two of the calls with each dims, and all of them with two of the dims.
+    left_out = (KINDS.index((dtypes, qjl)) + DIMS.index(dims)) % len(CALLS)
+    for splits, keywords in (call for n, call in enumerate(CALLS) if n != left_out):
         given = (2, 6, 2, 37, dims, dtypes, qjl, [20, 11, 29], 2, splits)
         assert_close(lab.call(check_quantized_decode, *given, **keywords))
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     kv_heads=st.integers(1, 3),
     group=st.integers(1, 4),

@@ -193,10 +193,12 @@ def shaders():
 
 @pytest.fixture(scope="module")
 def parsed(shaders):
-    """What a WGSL parser finds in each of them."""
+    """What a WGSL parser finds in one of every label and in every third of them; naga compiles all."""
+    chosen = {shader.label: name for name, shader in shaders.items()}.values()
+    chosen = {*chosen, *list(shaders)[::3]}
     answer = subprocess.run(
         ["node", str(Path(__file__).parent / "wgsl_check.mjs")],
-        input=json.dumps({name: shader.wgsl for name, shader in shaders.items()}),
+        input=json.dumps({name: shaders[name].wgsl for name in sorted(chosen)}),
         capture_output=True,
         text=True,
         check=True,
@@ -281,8 +283,8 @@ def test_naga_refuses_what_is_wrong():
 
 
 def test_bindings_and_entry_point(shaders, parsed):
-    for name, shader in shaders.items():
-        found = parsed[name]
+    for name, found in parsed.items():
+        shader = shaders[name]
         assert found["entries"] == ["main"]
         assert found["storage"] == [
             {
@@ -299,8 +301,8 @@ def test_bindings_and_entry_point(shaders, parsed):
 
 
 def test_params_lie_where_python_packs_them(shaders, parsed):
-    for name, shader in shaders.items():
-        found = parsed[name]
+    for name, found in parsed.items():
+        shader = shaders[name]
         layout = shader.params
         offsets = {field: layout.dtype.fields[field][1] for field in layout.fields}
         assert {field: offset for field, offset, _ in found["params"]} == offsets, name
@@ -309,10 +311,10 @@ def test_params_lie_where_python_packs_them(shaders, parsed):
         assert found["uniform"]["size"] <= layout.size < found["uniform"]["size"] + 16
 
 
-def test_workgroups_are_within_the_limits(shaders, parsed):
+def test_workgroups_are_within_the_limits(shaders):
     for name, shader in shaders.items():
-        size = parsed[name]["workgroup"]
-        sizes = [size] if isinstance(size, str) else size
+        (declared,) = re.findall(r"@workgroup_size\(([^)]*)\)", shader.wgsl)
+        sizes = declared.split(", ")
         assert len(sizes) == 1 or "subgroup" not in shader.wgsl, (
             f"naga takes subgroups in one dimension only: {name}"
         )

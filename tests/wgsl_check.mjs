@@ -10,7 +10,6 @@ function reflect(text) {
   const [params] = found.uniforms;
   return {
     entries: found.entry.compute.map(({ name }) => name),
-    workgroup: found.entry.compute[0].attributes.find(({ name }) => name === 'workgroup_size').value,
     storage: found.storage.map(({ group, binding, name, access }) => ({ group, binding, name, access })),
     uniform: { group: params.group, binding: params.binding, size: params.size },
     params: params.members.map(({ name, offset, size }) => [name, offset, size]),
