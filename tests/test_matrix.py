@@ -41,7 +41,7 @@ def test_a_call_asks_for_what_it_uses(dims):
     assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
 
 
-@pytest.mark.parametrize("tile", [*TILES, MatrixTile(2, 32, in_turn=True)])
+@pytest.mark.parametrize("tile", [*TILES, MatrixTile(2, 32, in_turn=True), MatrixTile(2, 32, team=2)])
 def test_tiles_know_their_memory(tile):
     shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))
     launch = launched(*shapes, variant=Config("matrix", tile))
@@ -51,11 +51,11 @@ def test_tiles_know_their_memory(tile):
 @pytest.mark.parametrize(
     ("shape", "tile"),
     [
-        ((1, 16, 4096, 128), MatrixTile(8, 32)),
+        ((1, 16, 4096, 128), MatrixTile(8, 32, team=2)),
         ((1, 16, 1024, 128), MatrixTile(4, 32)),
         ((2, 16, 2048, 96), MatrixTile(8, 16)),
         ((1, 16, 4096, 64), MatrixTile(8, 32, in_turn=True)),
-        ((8, 12, 512, 64), MatrixTile(4, 32, in_turn=True)),
+        ((8, 12, 512, 64), MatrixTile(4, 32, in_turn=True, team=2)),
         ((1, 12, 1024, 64), MatrixTile(4, 32)),
         ((32, 12, 128, 32), MatrixTile(4, 16)),
         ((1, 16, 4096, 256), MatrixTile(8, 16)),
@@ -68,6 +68,8 @@ def test_tall_tiles_are_for_many_rows(shape, tile):
     for name in ("BQ", "BK", "WORKGROUP"):
         assert f"const {name}: u32 = {constants[name]}u;" in launch.wgsl
     assert ("var<workgroup> values" not in launch.wgsl) == tile.in_turn
+    assert ("var<workgroup> weights" in launch.wgsl) == (tile.team > 1 and not tile.in_turn)
+    assert ("acc_1_0" in launch.wgsl) == (tile.team > 1)
     assert np.prod(launch.workgroups) == shape[0] * shape[1] * -(-shape[2] // tile.queries)
 
 
@@ -75,9 +77,11 @@ def test_tall_tiles_are_for_many_rows(shape, tile):
     ("d", "dv", "tile"),
     [
         (64, 64, MatrixTile(4, 32, in_turn=True)),
+        (64, 40, MatrixTile(4, 32, in_turn=True, team=2)),
         (40, 24, MatrixTile(4, 32)),
         (24, 40, MatrixTile(8, 32, in_turn=True)),
         (128, 128, MatrixTile(8, 32)),
+        (128, 104, MatrixTile(8, 32, team=2)),
         (96, 96, MatrixTile(8, 16)),
     ],
 )

@@ -1,10 +1,15 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with subgroup matrices: float16 operands, float32 sums
 //## (WGSL's chromium_experimental_subgroup_matrix, https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md).
 //##
-//## A workgroup has SUBGROUPS subgroups of 32 that own 16 query rows each, whose query stays in registers as
-//## left matrices; all go through the keys BK at a time, which are staged in workgroup memory with the values.
-//## A subgroup's scores go through workgroup memory of its own, where two invocations share a row, and come
-//## back as float16 weights in the same place. Two barriers and a uniform load order memory for each tile:
+//## A workgroup has SUBGROUPS subgroups of 32, in teams of one or two (`team`). A team owns 16 · team query rows. All teams
+//## go through the keys BK at a time, which are staged in workgroup memory with the values.
+//##
+//## Every member of a team keeps the query of all its rows in registers, as left matrices. It multiplies them by its own
+//## part of a tile's keys, and the rows' weights by its own part of the values' columns: of two members each reads half of
+//## the operands that one would read. For the softmax each member has 16 of the rows. Their scores go through workgroup
+//## memory, where two invocations share a row, and come back as float16 weights: in the same place, or, where a member
+//## may store its next scores while another still reads the weights, in memory of their own (`weights_apart`). Two
+//## barriers and a uniform load order memory for each tile:
 //##   products of query and keys, scores stored
 //##   barrier: the next keys and this tile's values are staged, those behind them are asked for; scores become weights
 //##   uniform load: acc is rescaled where a maximum moved far, weights · values are added
@@ -13,8 +18,9 @@
 //##
 //## Of a row's scores, entry n of four belongs to invocation n % 2 of the two, which writes the weights of entries 4m + part
 //## and 4m + 2 + part to entry 2m + part, over scores that are its own. So of 16 keys the weights of 4 … 7 and of 8 … 11
-//## change places; the values' lines do the same. Between reading weights and storing the next scores there is no barrier:
-//## both are operations of the whole subgroup, one after the other, on memory that no other subgroup touches.
+//## change places; the values' lines do the same. Where weights lie in their scores' place there is no barrier between
+//## reading them and storing the next scores: both are operations of the whole subgroup, one after the other, on memory
+//## that no other subgroup touches.
 //##
 //## A result matrix is opaque, so its rows can be rescaled only through memory. Instead of its maximum a row therefore
 //## keeps a reference, which stays where it is until the maximum is more than `slack` powers of two above it: float16
@@ -24,7 +30,7 @@
 //## row_sum adds the rounded weights, so that the weights in use sum to one: then a rounding error of a weight moves
 //## the output only as far as its value differs from the output. The LSE adds the unrounded weights.
 //##
-//## Every offset of a matrix in memory is constant (a subgroup's own memory is an array of its own): Tint then
+//## Every offset of a matrix in memory is constant (what belongs to a subgroup or a team is an array of its own): Tint then
 //## knows that it is in bounds; otherwise it would put each load into a branch.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
@@ -32,17 +38,24 @@
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
+//## Blocks of 16 keys, and of 16 columns of the values, that a member of a team multiplies.
+//# set own_keys = key_blocks // team
+//# set own_values = (value_blocks + team - 1) // team
 //## Vec4s of scores that an invocation has of its row.
 //# set span4 = BK // 8
 //# set values = "keys" if in_turn else "values"
+//# set side = "number % " ~ team ~ "u" if team > 1 else "0u"
+//# set weights_apart = team > 1 and not in_turn
+//# set weights = "weights[number / " ~ team ~ "u]" if weights_apart else "scores[number - " ~ side ~ "]" if team > 1 else "scores[number]"
 //## The driver writes out a loop that is all of a kernel, which spares moves between registers. Beside the code for rows
 //## that see numbers which are not finite it does not (bench/NOTES.md), so that some of its turns are written out here.
 //# set written_out = 8 if hides else 1
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks.
 //# set key_pitch = 2 * head_blocks + 1
-//# set value_pitch = 2 * value_blocks + 1
-//# set score_pitch = 4 * key_blocks + 1
+//# set value_pitch = 2 * own_values + 1
+//# set score_pitch = 4 * own_keys + 1
+//# set weight_pitch = 2 * key_blocks + 1 if weights_apart else score_pitch
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
 {{ half_types(dtypes) }}
@@ -56,12 +69,19 @@
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
-var<workgroup> keys: array<vec4<u32>, {{ BK * ([key_pitch, value_pitch] | max if in_turn else key_pitch) }}>;
+//# set keys_room = 16 * own_keys * key_pitch
+//# set values_room = BK * value_pitch
+// Each member's part.
+var<workgroup> keys: array<array<vec4<u32>, {{ [keys_room, values_room] | max if in_turn else keys_room }}>, {{ team }}>;
 //# if not in_turn
-var<workgroup> values: array<vec4<u32>, {{ BK * value_pitch }}>;
+var<workgroup> values: array<array<vec4<u32>, {{ values_room }}>, {{ team }}>;
 //# endif
-// A subgroup's scores as float32, then their weights as float16.
-var<workgroup> scores: array<array<vec4<u32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
+// The scores that a subgroup computed, as float32.
+var<workgroup> scores: array<array<vec4<u32>, {{ 16 * team * score_pitch }}>, SUBGROUPS>;
+//# if weights_apart
+// A team's weights as float16.
+var<workgroup> weights: array<array<vec4<u32>, {{ 16 * team * weight_pitch }}>, {{ SUBGROUPS // team }}>;
+//# endif
 // The last tile in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
 
@@ -137,10 +157,12 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   endif
 //#   if name == "value"
         let line = turned(e / {{ 2 * blocks }}u);
+        let column = e % {{ 2 * blocks }}u;
+        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = value_ahead[{{ n }}];
 //#   else
         let line = e / {{ 2 * blocks }}u;
+        keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + e % {{ 2 * blocks }}u] = key_ahead[{{ n }}];
 //#   endif
-        {{ values if name == "value" else "keys" }}[line * {{ 2 * blocks + 1 }}u + e % {{ 2 * blocks }}u] = {{ name }}_ahead[{{ n }}];
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         }
 //#   endif
@@ -148,30 +170,41 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## acc goes through the memory of the subgroup's scores, BK columns at a time. The caller handles one invocation's
-//## part of its row: entry `place` of scores[number] holds columns 4n … 4n+3 of the values.
+//## acc goes through the memory of the subgroup's scores, as many columns at a time as fit. The caller handles one
+//## invocation's part of row `row` of block m: entry `place` of scores[number] holds columns 4n … 4n+3 of the values.
 //# macro through_memory(back)
-//# for round in range((value_blocks + key_blocks - 1) // key_blocks)
-//#   set first = round * key_blocks
-//#   set count = [key_blocks, value_blocks - first] | min
-//#   for c in range(count)
-    subgroupMatrixStore<row_major>(&scores[number], {{ 4 * c }}u, acc_{{ first + c }}, {{ score_pitch }}u);
+//# for round in range((own_values + own_keys - 1) // own_keys)
+//#   set first = round * own_keys
+//#   set count = [own_keys, own_values - first] | min
+//#   for m in range(team)
+//#     for c in range(count)
+    subgroupMatrixStore<row_major>(&scores[number], {{ 16 * m * score_pitch + 4 * c }}u, acc_{{ m }}_{{ first + c }}, {{ score_pitch }}u);
+//#     endfor
 //#   endfor
     workgroupBarrier();
-    for (var c = 0u; c < {{ span4 }}u; c++) {
-      let place = row * {{ score_pitch }}u + part * {{ span4 }}u + c;
-      let n = {{ 4 * first }}u + part * {{ span4 }}u + c;
-{{ caller("place", "n") }}
+//#   for m in range(team)
+    for (var c = 0u; c < {{ 2 * own_keys }}u; c++) {
+      let place = (row + {{ 16 * m }}u) * {{ score_pitch }}u + part * {{ 2 * own_keys }}u + c;
+      let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c{{ " + " ~ 4 * own_values ~ "u * side" if team > 1 else "" }};
+{{ caller(m, "place", "n") }}
     }
+//#   endfor
     workgroupBarrier();
 //#   if back
-//#     for c in range(count)
-    acc_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ 4 * c }}u, {{ score_pitch }}u);
+//#     for m in range(team)
+//#       for c in range(count)
+    acc_{{ m }}_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ 16 * m * score_pitch + 4 * c }}u, {{ score_pitch }}u);
+//#       endfor
 //#     endfor
     workgroupBarrier();
 //#   endif
 //# endfor
 //# endmacro
+//##
+//## The place behind a row's weights, where the member that has the row leaves what the others need to know of it.
+//# macro said_of(row)
+{{ weights }}[({{ row }}) * {{ weight_pitch }}u + {{ 2 * key_blocks }}u]
+//#- endmacro
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -183,7 +216,14 @@ fn main(
   let thread_index = (number * 32u + lane) % WORKGROUP;
   let row = lane % 16u;
   let part = lane / 16u % 2u;
-  let own = row * {{ score_pitch }}u + part;
+//# if team > 1
+  // Which member of its team this subgroup is, and which of the team's rows this invocation has a part of.
+  let side = number % {{ team }}u;
+  let team_row = side * 16u + row;
+//# else
+  let team_row = row;
+//# endif
+  let own_weights = team_row * {{ weight_pitch }}u + part;
   let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
 
@@ -196,11 +236,13 @@ fn main(
 //# if return_lse
   var unrounded_sum = 0.0;
 //# endif
-//# for n in range(value_blocks)
-  var acc_{{ n }} = Result();
-//# endfor
-//# for d in range(head_blocks)
-  var query_{{ d }} = Left();
+//# for m in range(team)
+//#   for n in range(own_values)
+  var acc_{{ m }}_{{ n }} = Result();
+//#   endfor
+//#   for d in range(head_blocks)
+  var query_{{ m }}_{{ d }} = Left();
+//#   endfor
 //# endfor
 
   if (begin < end) {
@@ -216,9 +258,10 @@ fn main(
 {{ store_lines("key", head_blocks, key_loads) }}
     workgroupBarrier();
 //#   for own in range(key_blocks)
-    if (number == {{ turn * key_blocks + own }}u) {
+//#     set block = turn * key_blocks + own
+    if ({{ "number / " ~ team ~ "u" if team > 1 else "number" }} == {{ block // team }}u) {
 //#     for d in range(head_blocks)
-      query_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys, {{ 16 * own * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+      query_{{ block % team }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys[{{ own // own_keys }}], {{ 16 * (own % own_keys) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     endfor
     }
 //#   endfor
@@ -245,19 +288,25 @@ fn main(
     let all_visible = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
     {
-//# for k in range(key_blocks)
-      var s_{{ k }} = Result();
+//# for m in range(team)
+//#   for k in range(own_keys)
+      var s_{{ m }}_{{ k }} = Result();
+//#   endfor
 //# endfor
 //# for d in range(head_blocks)
-//#   for k in range(key_blocks)
+//#   for k in range(own_keys)
       {
-        let k = subgroupMatrixLoad<Right, col_major>(&keys, {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
-        s_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ d }}, k, s_{{ k }});
+        let k = subgroupMatrixLoad<Right, col_major>(&keys[{{ side }}], {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+//#     for m in range(team)
+        s_{{ m }}_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ m }}_{{ d }}, k, s_{{ m }}_{{ k }});
+//#     endfor
       }
 //#   endfor
 //# endfor
-//# for k in range(key_blocks)
-      subgroupMatrixStore<row_major>(&scores[number], {{ 4 * k }}u, s_{{ k }}, {{ score_pitch }}u);
+//# for m in range(team)
+//#   for k in range(own_keys)
+      subgroupMatrixStore<row_major>(&scores[number], {{ 16 * m * score_pitch + 4 * k }}u, s_{{ m }}_{{ k }}, {{ score_pitch }}u);
+//#   endfor
 //# endfor
     }
     workgroupBarrier();
@@ -268,7 +317,8 @@ fn main(
 {{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
 
 //# for c in range(span4)
-    s[{{ c }}] = bitcast<vec4<f32>>(scores[number][own + {{ 2 * c }}u]) * params.query_scale;
+//#   set member = 2 * c // (4 * own_keys)
+    s[{{ c }}] = bitcast<vec4<f32>>(scores[{{ "number - side + " ~ member ~ "u" if team > 1 else "number" }}][team_row * {{ score_pitch }}u + part + {{ 2 * c % (4 * own_keys) }}u]) * params.query_scale;
 //# endfor
     let first_key = tile + 4u * part;
 //# if masks or has_score_mod
@@ -321,7 +371,7 @@ fn main(
 //#   if return_lse
       unrounded_sum4 += p + q;
 //#   endif
-      scores[number][own + {{ c }}u] = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
+      {{ weights }}[own_weights + {{ c }}u] = vec4<u32>(bitcast<vec2<u32>>(half_p), bitcast<vec2<u32>>(half_q));
     }
 //# endfor
     row_sum = row_sum * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
@@ -331,28 +381,42 @@ fn main(
 
     // Also the barrier behind which weights, keys and values are there.
     if (workgroupUniformLoad(&moved) == turn) {
+//#   if team > 1
+      if (part == 0u) {
+        {{ said_of("team_row") }} = bitcast<vec4<u32>>(vec4<f32>(rescale));
+      }
+//#   endif
+//#   if not weights_apart
       // The weights make room for acc meanwhile.
-//#   for m in range(key_blocks)
-      let weights_{{ m }} = scores[number][own + {{ 2 * m }}u];
-//#   endfor
+//#     for m in range(key_blocks)
+      let weights_{{ m }} = {{ weights }}[own_weights + {{ 2 * m }}u];
+//#     endfor
       workgroupBarrier();
-//#   call(place, n) through_memory(True)
-      scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * rescale);
+//#   endif
+//#   call(m, place, n) through_memory(True)
+//#     set factor = "bitcast<vec4<f32>>(" ~ said_of("row + " ~ 16 * m ~ "u") ~ ")" if team > 1 else "rescale"
+      scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * {{ factor }});
 //#   endcall
-//#   for m in range(key_blocks)
-      scores[number][own + {{ 2 * m }}u] = weights_{{ m }};
-//#   endfor
+//#   if not weights_apart
+//#     for m in range(key_blocks)
+      {{ weights }}[own_weights + {{ 2 * m }}u] = weights_{{ m }};
+//#     endfor
       workgroupBarrier();
+//#   endif
     }
     {
-//# for k in range(key_blocks)
-      let p_{{ k }} = subgroupMatrixLoad<Left, row_major>(&scores[number], {{ 2 * k }}u, {{ score_pitch }}u);
+//# for m in range(team)
+//#   for k in range(key_blocks)
+      let p_{{ m }}_{{ k }} = subgroupMatrixLoad<Left, row_major>(&{{ weights }}, {{ 16 * m * weight_pitch + 2 * k }}u, {{ weight_pitch }}u);
+//#   endfor
 //# endfor
 //# for k in range(key_blocks)
-//#   for n in range(value_blocks)
+//#   for n in range(own_values)
       {
-        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
-        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ k }}, v, acc_{{ n }});
+        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}[{{ side }}], {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+//#     for m in range(team)
+        acc_{{ m }}_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ m }}_{{ k }}, v, acc_{{ m }}_{{ n }});
+//#     endfor
       }
 //#   endfor
 //# endfor
@@ -368,17 +432,31 @@ fn main(
 
   row_sum += subgroupShuffleXor(row_sum, 16u);
   let factor = row_end(h, reference, row_sum).x;
-  let out_row = dot(params.out_strides.xyz, vec3<u32>(b, h, i));
   workgroupBarrier();
-//# call(place, n) through_memory(False)
-      if (i <= last_row && {{ n }} < DV4) {
-        var four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * factor;
+//# if team > 1
+  if (part == 0u) {
+    {{ said_of("team_row") }} = bitcast<vec4<u32>>(vec4<f32>(factor, reference, 0.0, 0.0));
+  }
+//# endif
+//# call(m, place, n) through_memory(False)
+//#   if team > 1
+      let said = bitcast<vec4<f32>>({{ said_of("row + " ~ 16 * m ~ "u") }});
+      let end_factor = said.x;
+      let end_reference = said.y;
+      let end_i = i - team_row + row + {{ 16 * m }}u;
+//#   else
+      let end_factor = factor;
+      let end_reference = reference;
+      let end_i = i;
+//#   endif
+      if (end_i <= last_row && {{ n }} < DV4) {
+        var four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * end_factor;
 //# if hides
-        if (is_finite(factor) && !all(are_finite(four))) {
-          four = seen_output(at, h, i, begin, end, reference, factor, 4u * {{ n }}, four);
+        if (is_finite(end_factor) && !all(are_finite(four))) {
+          four = seen_output(at, h, end_i, begin, end, end_reference, end_factor, 4u * {{ n }}, four);
         }
 //# endif
-        out_put4(out_row + 4u * {{ n }}, four);
+        out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, end_i)) + 4u * {{ n }}, four);
       }
 //# endcall
 //# if return_lse

@@ -37,14 +37,18 @@ class MatrixTile:
     subgroups : int
         Subgroups of a workgroup, each with 16 query rows.
     keys : int
-        Keys of a tile, a multiple of 16 that divides ``queries``.
+        Keys of a tile, a multiple of 16 · ``team`` that divides ``queries``.
     in_turn : bool
         Whether keys and values take turns in the same workgroup memory.
+    team : int
+        So many subgroups, 1 or 2, share the keys and the values' columns for the rows of both. They divide
+        ``subgroups``.
     """
 
     subgroups: int
     keys: int
     in_turn: bool = False
+    team: int = 1
 
     @property
     def queries(self) -> int:
@@ -53,10 +57,15 @@ class MatrixTile:
 
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
-        lines = [2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim)]
-        own = _ROWS * (self.keys // 4 + 1)
-        staged = max(lines) if self.in_turn else sum(lines)
-        return 16 * (self.keys * staged + self.subgroups * own) + 16
+        key_blocks, value_blocks = (-(-n // 16) for n in (head_dim, value_head_dim))
+        # Vec4s of a member's part of the keys, and of the values; one more to each line.
+        keys = self.keys // self.team * (2 * key_blocks + 1)
+        values = self.keys * (2 * -(-value_blocks // self.team) + 1)
+        staged = self.team * (max(keys, values) if self.in_turn else keys + values)
+        rows = _ROWS * self.subgroups
+        scores = self.team * rows * (self.keys // self.team // 4 + 1)
+        weights = rows * (self.keys // 8 + 1) if self.team > 1 and not self.in_turn else 0
+        return 16 * (staged + scores + weights) + 16
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
@@ -66,6 +75,7 @@ class MatrixTile:
             "BK": self.keys,
             "WORKGROUP": _SUBGROUP * self.subgroups,
             "in_turn": self.in_turn,
+            "team": self.team,
             "slack": _SLACK,
         }
 
@@ -85,12 +95,12 @@ _TILES = (
         64,
         (
             (MatrixTile(8, 32, in_turn=True), 512),
-            (MatrixTile(4, 32, in_turn=True), 256),
+            (MatrixTile(4, 32, in_turn=True, team=2), 256),
             (MatrixTile(4, 32), 0),
         ),
     ),
     (96, ((MatrixTile(8, 16), 256), (MatrixTile(4, 32), 0))),
-    (128, ((MatrixTile(8, 32), 256), (MatrixTile(4, 32), 0))),
+    (128, ((MatrixTile(8, 32, team=2), 256), (MatrixTile(4, 32), 0))),
     (256, ((MatrixTile(8, 16), 256), (MatrixTile(4, 16), 0))),
 )
 # For adapters with little workgroup memory.
