@@ -89,9 +89,9 @@ def _name(variant: str, constants: Mapping[str, Any]) -> str:
 
 
 def _name_of_matrices(constants: Mapping[str, Any]) -> str:
-    words = [f"matrix {constants['BQ']}x{constants['BK']}"]
-    words += ["in turn"] * constants["in_turn"] + ["in pairs"] * (constants["team"] == 2)
-    return ", ".join(words)
+    turns = ", in turn" if constants["in_turn"] else ""
+    pairs = ", in pairs" if constants["team"] > 1 else ""
+    return f"matrix {constants['BQ']}x{constants['BK']}{turns}{pairs}"
 
 
 def _candidates(run: Run) -> Iterator[tuple[str, Timed]]:

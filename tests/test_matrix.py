@@ -49,6 +49,14 @@ def test_tiles_know_their_memory(tile):
 
 
 @pytest.mark.parametrize(
+    "fields", [(8, 16, False, 2), (3, 16, False, 2), (8, 32, False, 3), (4, 24), (4, 0), (2, 64)]
+)
+def test_numbers_of_a_tile_go_together(fields):
+    with pytest.raises(ValueError, match="expected a team of 1 or 2 that divides the subgroups, and keys"):
+        MatrixTile(*fields)
+
+
+@pytest.mark.parametrize(
     ("shape", "tile"),
     [
         ((1, 16, 4096, 128), MatrixTile(8, 32, team=2)),

@@ -194,8 +194,8 @@ def shaders():
 @pytest.fixture(scope="module")
 def parsed(shaders):
     """What a WGSL parser finds in one of every label and in every third of them; naga compiles all."""
-    chosen = {shader.label: name for name, shader in shaders.items()}.values()
-    chosen = {*chosen, *list(shaders)[::3]}
+    of_labels = {shader.label: name for name, shader in shaders.items()}.values()
+    chosen = {*of_labels, *list(shaders)[::3]}
     answer = subprocess.run(
         ["node", str(Path(__file__).parent / "wgsl_check.mjs")],
         input=json.dumps({name: shaders[name].wgsl for name in sorted(chosen)}),

@@ -44,9 +44,8 @@
 //## Vec4s of scores that an invocation has of its row.
 //# set span4 = BK // 8
 //# set values = "keys" if in_turn else "values"
-//# set side = "number % " ~ team ~ "u" if team > 1 else "0u"
 //# set weights_apart = team > 1 and not in_turn
-//# set weights = "weights[number / " ~ team ~ "u]" if weights_apart else "scores[number - " ~ side ~ "]" if team > 1 else "scores[number]"
+//# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
 //## The driver writes out a loop that is all of a kernel, which spares moves between registers. Beside the code for rows
 //## that see numbers which are not finite it does not (bench/NOTES.md), so that some of its turns are written out here.
 //# set written_out = 8 if hides else 1
@@ -185,7 +184,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   for m in range(team)
     for (var c = 0u; c < {{ 2 * own_keys }}u; c++) {
       let place = (row + {{ 16 * m }}u) * {{ score_pitch }}u + part * {{ 2 * own_keys }}u + c;
-      let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c{{ " + " ~ 4 * own_values ~ "u * side" if team > 1 else "" }};
+      let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c + {{ 4 * own_values }}u * side;
 {{ caller(m, "place", "n") }}
     }
 //#   endfor
@@ -201,9 +200,10 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## The place behind a row's weights, where the member that has the row leaves what the others need to know of it.
+//## The last entry of a row's line of weights, where the member that has the row leaves what the others need to know of it.
+//## A team of one keeps that in registers: through memory head dim 256 takes half as long again (bench/NOTES.md).
 //# macro said_of(row)
-{{ weights }}[({{ row }}) * {{ weight_pitch }}u + {{ 2 * key_blocks }}u]
+{{ weights }}[({{ row }}) * {{ weight_pitch }}u + {{ weight_pitch - 1 }}u]
 //#- endmacro
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -216,13 +216,10 @@ fn main(
   let thread_index = (number * 32u + lane) % WORKGROUP;
   let row = lane % 16u;
   let part = lane / 16u % 2u;
-//# if team > 1
-  // Which member of its team this subgroup is, and which of the team's rows this invocation has a part of.
+  // Which team's member this subgroup is, which one of it, and of which of the team's rows this invocation has a part.
+  let team_number = number / {{ team }}u;
   let side = number % {{ team }}u;
   let team_row = side * 16u + row;
-//# else
-  let team_row = row;
-//# endif
   let own_weights = team_row * {{ weight_pitch }}u + part;
   let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
@@ -259,7 +256,7 @@ fn main(
     workgroupBarrier();
 //#   for own in range(key_blocks)
 //#     set block = turn * key_blocks + own
-    if ({{ "number / " ~ team ~ "u" if team > 1 else "number" }} == {{ block // team }}u) {
+    if (team_number == {{ block // team }}u) {
 //#     for d in range(head_blocks)
       query_{{ block % team }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys[{{ own // own_keys }}], {{ 16 * (own % own_keys) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     endfor
@@ -296,7 +293,7 @@ fn main(
 //# for d in range(head_blocks)
 //#   for k in range(own_keys)
       {
-        let k = subgroupMatrixLoad<Right, col_major>(&keys[{{ side }}], {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+        let k = subgroupMatrixLoad<Right, col_major>(&keys[side], {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     for m in range(team)
         s_{{ m }}_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ m }}_{{ d }}, k, s_{{ m }}_{{ k }});
 //#     endfor
@@ -318,7 +315,7 @@ fn main(
 
 //# for c in range(span4)
 //#   set member = 2 * c // (4 * own_keys)
-    s[{{ c }}] = bitcast<vec4<f32>>(scores[{{ "number - side + " ~ member ~ "u" if team > 1 else "number" }}][team_row * {{ score_pitch }}u + part + {{ 2 * c % (4 * own_keys) }}u]) * params.query_scale;
+    s[{{ c }}] = bitcast<vec4<f32>>(scores[number - side + {{ member }}u][team_row * {{ score_pitch }}u + part + {{ 2 * c % (4 * own_keys) }}u]) * params.query_scale;
 //# endfor
     let first_key = tile + 4u * part;
 //# if masks or has_score_mod
@@ -394,8 +391,8 @@ fn main(
       workgroupBarrier();
 //#   endif
 //#   call(m, place, n) through_memory(True)
-//#     set factor = "bitcast<vec4<f32>>(" ~ said_of("row + " ~ 16 * m ~ "u") ~ ")" if team > 1 else "rescale"
-      scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * {{ factor }});
+      let factor = {{ "bitcast<vec4<f32>>(" ~ said_of("row + " ~ 16 * m ~ "u") ~ ")" if team > 1 else "rescale" }};
+      scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * factor);
 //#   endcall
 //#   if not weights_apart
 //#     for m in range(key_blocks)
@@ -413,7 +410,7 @@ fn main(
 //# for k in range(key_blocks)
 //#   for n in range(own_values)
       {
-        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}[{{ side }}], {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}[side], {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
 //#     for m in range(team)
         acc_{{ m }}_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ m }}_{{ k }}, v, acc_{{ m }}_{{ n }});
 //#     endfor
@@ -439,16 +436,10 @@ fn main(
   }
 //# endif
 //# call(m, place, n) through_memory(False)
-//#   if team > 1
-      let said = bitcast<vec4<f32>>({{ said_of("row + " ~ 16 * m ~ "u") }});
+      let said = {{ "bitcast<vec4<f32>>(" ~ said_of("row + " ~ 16 * m ~ "u") ~ ")" if team > 1 else "vec2<f32>(factor, reference)" }};
       let end_factor = said.x;
       let end_reference = said.y;
       let end_i = i - team_row + row + {{ 16 * m }}u;
-//#   else
-      let end_factor = factor;
-      let end_reference = reference;
-      let end_i = i;
-//#   endif
       if (end_i <= last_row && {{ n }} < DV4) {
         var four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * end_factor;
 //# if hides

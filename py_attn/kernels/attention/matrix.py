@@ -43,12 +43,30 @@ class MatrixTile:
     team : int
         So many subgroups, 1 or 2, share the keys and the values' columns for the rows of both. They divide
         ``subgroups``.
+
+    Raises
+    ------
+    ValueError
+        When these numbers do not go together.
     """
 
     subgroups: int
     keys: int
     in_turn: bool = False
     team: int = 1
+
+    def __post_init__(self) -> None:
+        if (
+            self.team not in (1, 2)
+            or self.subgroups % self.team
+            or self.keys < 1
+            or self.keys % (_ROWS * self.team)
+            or self.queries % self.keys
+        ):
+            raise ValueError(
+                "tile: expected a team of 1 or 2 that divides the subgroups, and keys that are a multiple "
+                f"of {_ROWS} · team and divide the {self.queries} query rows, got {self}"
+            )
 
     @property
     def queries(self) -> int:
