@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -142,8 +143,9 @@ class NativeDeviceBridge:
         self._write_params(params)
         clock = Clock(self._device, self._errors, self._fences, len(passes))
         for index, timed in enumerate(passes):
+            begun = time.perf_counter()  # before the submission: the GPU may end before this thread goes on
             self._encode(timed, 1, clock.writes(index))
-            clock.submitted(index)
+            clock.submitted(index, begun)
         return self._keep(self._timings, clock)
 
     async def timings(self, ticket: int) -> Sequence[RawTiming]:

@@ -18,6 +18,8 @@ const PAUSE = 1 / 8;
 const LONGEST_PAUSE_MS = 20;
 
 export class Queue {
+  /** When the last submission began, on the clock of `performance.now()`. */
+  submittedAt = 0;
   /** Counts submissions and writes, and how many of them are known to be done. */
   #submitted = 0;
   #done = 0;
@@ -43,7 +45,9 @@ export class Queue {
 
   /** @param {GPUCommandEncoder} encoder */
   submit(encoder) {
-    this.#device.queue.submit([encoder.finish()]);
+    const commands = encoder.finish();
+    this.submittedAt = performance.now();
+    this.#device.queue.submit([commands]);
     this.#submitted++;
   }
 

@@ -69,7 +69,8 @@ export class Runner {
     let before = Promise.resolve(0);
     passes.forEach((timed, index) => {
       this.run({ dispatches: timed, params }, clock ? { descriptor: { timestampWrites: clock.writes(index) } } : {});
-      const submitted = performance.now();
+      // not the time now: the GPU may have begun, or ended, before this thread goes on
+      const submitted = this.#queue.submittedAt;
       const done = this.#device.queue.onSubmittedWorkDone().then(() => performance.now());
       walls.push(Promise.all([before, done]).then(([earlier, now]) => (now - Math.max(submitted, earlier)) * 1000));
       before = done;
