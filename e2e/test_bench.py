@@ -66,8 +66,8 @@ def test_ceilings_are_measured_by_clocks_that_agree(measured):
     assert 0 < ceilings["empty_pair_us"] < ceilings["empty_wall_us"] * SLACK
     assert 0 < ceilings["least_wait_us"] < ceilings["empty_wall_us"] * SLACK
     # The wall clock runs from before the submission until after its end, so it never shows less than the
-    # timestamps, however busy the machine is; by how much more, the machine decides.
-    assert ceilings["clock_ratio"] is None or ceilings["clock_ratio"] > 0.95
+    # timestamps, however busy the machine is.
+    assert ceilings["clock_ratio"] is None or 0.95 < ceilings["clock_ratio"] < 2
 
 
 def test_every_result_is_checked_before_it_is_timed(measured):

@@ -44,9 +44,9 @@ class Clock:
         begin, end = "beginning_of_pass_write_index", "end_of_pass_write_index"
         return {"query_set": queries, begin: first, end: first + 1}
 
-    def submitted(self, index: int, begun: float) -> None:
-        """Note that a pass was submitted, `begun` by ``time.perf_counter()``, and watch for its end."""
-        self._submitted[index] = begun
+    def submitted(self, index: int, at: float) -> None:
+        """Note when a pass was submitted, by ``time.perf_counter()``, and watch for its end."""
+        self._submitted[index] = at
         try:
             asyncio.get_running_loop()
         except RuntimeError:

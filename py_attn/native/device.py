@@ -45,6 +45,7 @@ class NativeDeviceBridge:
         self._next = 1
         # Counts what was handed to the queue, and how much of it is known to be done.
         self._submitted = 0
+        self._submitted_at = 0.0  # when the last submission began, by time.perf_counter()
         self._done = 0
 
     def lost(self) -> str:
@@ -143,9 +144,9 @@ class NativeDeviceBridge:
         self._write_params(params)
         clock = Clock(self._device, self._errors, self._fences, len(passes))
         for index, timed in enumerate(passes):
-            begun = time.perf_counter()  # before the submission: the GPU may end before this thread goes on
             self._encode(timed, 1, clock.writes(index))
-            clock.submitted(index, begun)
+            # not the time now: the GPU may have begun, or ended, before this thread goes on
+            clock.submitted(index, self._submitted_at)
         return self._keep(self._timings, clock)
 
     async def timings(self, ticket: int) -> Sequence[RawTiming]:
@@ -188,7 +189,9 @@ class NativeDeviceBridge:
         self._errors.guarded(label, submit)
 
     def _submit(self, encoder: wgpu.GPUCommandEncoder) -> None:
-        self._device.queue.submit([encoder.finish()])
+        commands = encoder.finish()
+        self._submitted_at = time.perf_counter()
+        self._device.queue.submit([commands])
         self._submitted += 1
 
     async def _wait(self, begin: Callable[[], Any]) -> None:
