@@ -217,7 +217,7 @@ def test_a_second_visit_loads_from_the_cache(page, site_url):
     # What a start does without comes some time after the maps, and nobody waits until a file is stored.
     until(
         page,
-        lambda: any("rest.pack" in url for url in answers) and set(downloads()) <= set(page.evaluate(KEPT)),
+        lambda: any("image.pack" in url for url in answers) and set(downloads()) <= set(page.evaluate(KEPT)),
         "all downloads to be stored",
     )
     answers.clear()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from e2e.conftest import watched_context
 from e2e.lab import PythonError, until, wait_until_ready
 
 
@@ -21,7 +22,7 @@ def read(url: str) -> bytes:
 def test_the_manifest_says_what_is_there(site_url):
     manifest = json.loads(read(f"{site_url}manifest.json"))
     names = {"numpy", "markupsafe", "jinja2", "py_attn", "pyodide.asm.wasm", "python_stdlib"}
-    names |= {"python-start", "python-rest"}
+    names |= {"python-start", "python-rest", "python-image"}
     assert names | {"minilm/model.safetensors", "minilm/vocab.txt"} <= manifest["assets"].keys()
     for entry in manifest["assets"].values():
         content = read(site_url + entry["path"])
@@ -181,3 +182,59 @@ def test_the_browser_is_without_all_that_playwright_turns_off(browser):
     assert len(lists) > 1
     # Those of other browsers do not matter here.
     assert {name for found in lists for name in found if not name.startswith("ms")} <= lists[-1]
+
+
+IMAGE_IS_KEPT = INTERPRETER_IS_KEPT.replace("asm.wasm", "image.pack")
+#: What should differ from one start of Python to the next, and what should not.
+STARTED = """
+import random, sys, time
+random.random(), sys.path.count(""), time.timezone, time.daylight, time.tzname, time.localtime().tm_zone
+"""
+#: Pyodide puts a function into WebAssembly's table before its libraries come; with two of them no image fits.
+TRAMPOLINE = "addOnPreRun(function setEmscriptenTrampoline"
+ANOTHER_FUNCTION = f"addOnPreRun(() => addFunction(() => {{}}, 'v'));{TRAMPOLINE}"
+
+
+def archives_of(page, url):
+    """Open the page; which archives of Python it starts from, in the order of being asked for."""
+    page.goto(url)
+    wait_until_ready(page)
+    spans = page.evaluate("async () => (await pyAttn.profile()).spans")
+    names = [span["name"] for span in sorted(spans, key=lambda span: span["at"])]
+    return [name.removeprefix("fetch python-") for name in names if name.startswith("fetch python-")]
+
+
+def visit_until_the_image_is_kept(page, url):
+    """Open the page and wait for what it keeps for the next visit."""
+    assert archives_of(page, url) == ["start"]
+    until(page, lambda: page.evaluate(IMAGE_IS_KEPT), "the image of Python to be kept")
+
+
+def test_a_later_visit_has_its_imports_and_a_randomness_of_its_own(browser, site_url):
+    started = []
+    for zone in ("Asia/Tokyo", "America/New_York"):
+        with watched_context(browser, timezone_id=zone) as context:
+            page = context.new_page()
+            visit_until_the_image_is_kept(page, site_url)
+            assert archives_of(page, site_url) == ["image"]
+            started.append(page.evaluate("(source) => pyAttn.run(source)", STARTED))
+    tokyo, new_york = started
+    assert tokyo[0] != new_york[0], "the same numbers would come in every visit"
+    assert tokyo[1] == 1
+    assert tokyo[2:] == [-9 * 3600, 0, ["UTC+0900", "UTC+0900"], "UTC+0900"]
+    assert new_york[2:5] == [5 * 3600, 1, ["UTC-0500", "UTC-0400"]]
+
+
+def test_python_starts_without_its_image_where_that_does_not_fit(page, site_url):
+    def change(route):
+        answer = route.fetch()
+        assert TRAMPOLINE in answer.text()
+        route.fulfill(response=answer, body=answer.text().replace(TRAMPOLINE, ANOTHER_FUNCTION))
+
+    visit_until_the_image_is_kept(page, site_url)
+    page.context.route("**/pyodide/pyodide.asm.mjs*", change)
+    messages = []
+    page.on("console", lambda message: messages.append(message.text))
+    assert archives_of(page, site_url) == ["image", "start"]
+    assert page.evaluate("pyAttn.run('import numpy; float(numpy.linalg.det(numpy.eye(3)))')") == 1
+    assert any("without its image" in text for text in messages)

@@ -47,6 +47,7 @@ NAMED = {
     "python_stdlib": "pyodide/python_stdlib.zip",
     "python-start": "python/start.pack",
     "python-rest": "python/rest.pack",
+    "python-image": "python/image.pack",
     "pipelines": "python/pipelines.json",
 }
 #: What only workers load is not among the licences that Vite writes.
@@ -112,10 +113,11 @@ def build_wheel() -> Path:
 
 
 def build_packs(wheels: list[Path]) -> dict[str, Path]:
-    """What the page's Python needs, as paths of the site: two archives and a list; see scripts/packing.py."""
-    targets = [PACKS / name for name in ("start.pack", "rest.pack", "pipelines.json")]
-    scripts = [ROOT / "scripts" / name for name in ("pack.js", "packing.py")]
-    scripts += [ROOT / "tests" / "recording_bridge.py", ROOT / "web" / "src" / "runtime" / "at-start.js"]
+    """Archives and a list for the page's Python, as paths of the site; see scripts/packing.py."""
+    targets = [PACKS / name for name in ("start.pack", "rest.pack", "image.pack", "pipelines.json")]
+    scripts = [ROOT / "scripts" / name for name in ("pack.js", "packing.py", "image.js")]
+    scripts += [ROOT / "web" / "src" / "runtime" / name for name in ("archive.js", "image.js")]
+    scripts.append(ROOT / "tests" / "recording_bridge.py")
     stamp = Stamp(PACKS / ".stamp", sha256_tree([*wheels, *scripts, SAMPLE, PYODIDE / "package.json"]))
     if not stamp.is_current():
         say("compiling the page's Python modules")

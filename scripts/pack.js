@@ -1,5 +1,5 @@
 // Makes the archives of what the page's Python needs, and a list of its first pipelines:
-// `node pack.js START REST PIPELINES SAMPLE WHEEL …`. Pyodide itself runs packing.py, because bytecode only works in the version of Python that made it, and finds out what a start imports.
+// `node pack.js START REST IMAGE PIPELINES SAMPLE WHEEL …`. Pyodide itself runs packing.py, because bytecode only works in the version of Python that made it, and finds out what a start imports.
 import { readFileSync } from "node:fs";
 import { rename, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -7,9 +7,10 @@ import process from "node:process";
 import { promisify } from "node:util";
 import zlib from "node:zlib";
 import { loadPyodide } from "pyodide";
+import { makeImage } from "./image.js";
 
 const gzip = promisify(zlib.gzip);
-const [start, rest, pipelines, sample, ...wheels] = process.argv.slice(2);
+const [start, rest, image, pipelines, sample, ...wheels] = process.argv.slice(2);
 const read = (/** @type {string | URL} */ path) => new Uint8Array(readFileSync(path));
 const stdlib = new URL("python_stdlib.zip", import.meta.resolve("pyodide"));
 
@@ -48,14 +49,23 @@ async def draw(bridge):
 
 await start(Viewer())
 sys.path.insert(0, "/")
+before = set(sys.modules)
 import packing, recording_bridge
+apart = set(sys.modules) - before
 await start(Viewer(lambda: request_device(recording_bridge.RecordingBridge())))
+# What refers to JavaScript's objects is imported by each page.
+apart |= {"__main__", "js", "pyodide_js", "py_attn.gpu.bridge_pyodide"}
+first = [name for name in sys.modules if name not in apart]
 # What waits for nothing else may need any of these, a model for example.
 await Viewer().import_rest()
 imported = list(sys.modules)
 packs = packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wheels], imported, templates)
-(*packs, await packing.write_pipelines(recording_bridge.RecordingBridge, draw))
+(*packs, await packing.write_pipelines(recording_bridge.RecordingBridge, draw), first)
 `);
+const archive = packs.get(0).toJs();
+const { memory, facts, imported } = await makeImage(archive, packs.get(3).toJs());
+python.globals.set("made", [packs.get(0), memory, facts, imported]);
+const imagePack = python.runPython("start, memory, facts, imported = made; packing.write_image(start, memory.to_bytes(), facts, imported)");
 
 /** @param {string} path @param {Uint8Array | string} content @param {boolean} [compressed] */
 async function put(path, content, compressed = true) {
@@ -63,5 +73,5 @@ async function put(path, content, compressed = true) {
   await rename(`${path}.partial`, path);
 }
 
-await Promise.all([put(start, packs.get(0).toJs()), put(rest, packs.get(1).toJs()), put(pipelines, packs.get(2), false)]);
+await Promise.all([put(start, archive), put(rest, packs.get(1).toJs()), put(image, imagePack.toJs()), put(pipelines, packs.get(2), false)]);
 process.exit(0); // Pyodide keeps Node running

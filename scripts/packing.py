@@ -102,6 +102,42 @@ def write_packs(
     return start.getvalue(), rest.getvalue()
 
 
+def write_image(start: bytes, memory: bytes, facts: str, imported: Iterable[str]) -> bytes:
+    """Make the archive of an image: Python's memory, and what of the first archive is read after it.
+
+    Parameters
+    ----------
+    start
+        The first archive, as :func:`write_packs` makes it.
+    memory
+        Pyodide's snapshot of it, of which only the difference to what it is before Python begins.
+    facts
+        JSON: what has to be the same in a page before that memory is put back.
+    imported
+        Full names of the modules that are imported in it, whose bytecode is left out.
+
+    Returns
+    -------
+    bytes
+        A tar file, read by web/src/runtime/image.js.
+    """
+    names = set(imported)
+    image = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(start)) as first, new_tar(image) as target:
+        put(target, "memory", memory)
+        put(target, "memory.json", facts.encode())
+        for member in first:
+            if not (member.name.endswith(".pyc") and _name_in_archive(member.name) in names):
+                put(target, member.name, first.extractfile(member).read())  # type: ignore[union-attr]
+    return image.getvalue()
+
+
+def _name_in_archive(path: str) -> str:
+    """The name to import bytecode by that lies in the first archive."""
+    inside = path.removeprefix(LIBRARY).removeprefix(PACKAGES)
+    return module_name(inside.replace("__pycache__/", ""))
+
+
 def module_name(path: str) -> str:
     """The name to import a file by: ``json/__init__.py`` is ``json``, ``a/b.cpython-314.so`` is ``a.b``."""
     file = PurePosixPath(path)

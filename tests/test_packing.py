@@ -10,7 +10,7 @@ import pytest
 
 from scripts.common import Failure
 from scripts.dev import read_pack, read_wheel, with_package, write_pack
-from scripts.packing import LIBRARY, PACKAGES, module_name, write_packs
+from scripts.packing import LIBRARY, PACKAGES, module_name, write_image, write_packs
 
 
 def zipped(files):
@@ -60,6 +60,24 @@ def test_what_a_start_imports_comes_compiled_and_first(packs):
         f"{PACKAGES}{cached}",
         f"{PACKAGES}py_attn/shaders/a.wgsl",
         "a/b.cache",
+    }
+
+
+def test_an_image_leaves_out_the_bytecode_of_what_is_imported_in_it():
+    stdlib = zipped({"json/__init__.py": "a = 1", "pdb.py": "b = 1", "json/notes.txt": "data"})
+    ours = zipped({"py_attn/early.py": "c = 1", "py_attn/late.py": "d = 1"})
+    start, _ = write_packs(stdlib, [ours], ["json", "pdb"], {})
+    image = read(write_image(start, b"memory", "{}", ["json", "py_attn.early"]))
+    late = importlib.util.cache_from_source("py_attn/late.py", optimization="")
+    assert list(image)[:2] == ["memory", "memory.json"]
+    assert set(image) == {
+        "memory",
+        "memory.json",
+        f"{LIBRARY}json/notes.txt",
+        f"{LIBRARY}pdb.pyc",
+        f"{PACKAGES}py_attn/early.py",
+        f"{PACKAGES}py_attn/late.py",
+        f"{PACKAGES}{late}",
     }
 
 

@@ -87,7 +87,13 @@ export function createAssets(baseUrl) {
     return addressOf(await find(name));
   }
 
-  return { manifest, address, fetch: fetchAsset, stream };
+  /** Whether a later visit finds an asset in the browser's cache. @param {string} name */
+  async function isKeptNow(name) {
+    const { assets } = await manifest();
+    return name in assets && Boolean(await (await openCache())?.match(addressOf(assets[name])));
+  }
+
+  return { manifest, address, fetch: fetchAsset, stream, isKept: isKeptNow };
 }
 
 /** @param {URL} url @returns {Promise<Manifest>} */

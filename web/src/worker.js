@@ -5,7 +5,7 @@ import { createAssets } from './assets.js';
 import { createBridge } from './bridge.js';
 import { whyNoWebGPU } from './gpu/adapter.js';
 import { createNotes } from './notes.js';
-import { START, bootPython, loadRest } from './runtime/boot.js';
+import { START, bootPython, keepImage, loadRest } from './runtime/boot.js';
 import { createEarlyPipelines } from './runtime/early-pipelines.js';
 import { createFirsts } from './runtime/firsts.js';
 import { createOutput } from './runtime/output.js';
@@ -207,6 +207,7 @@ function endStart() {
   setTimeout(() => {
     wholePython()
       .then(() => viewer.import_rest())
+      .then(() => keepImage(assets))
       .catch(() => {});
     void keep();
   }, REST_AFTER_MS);

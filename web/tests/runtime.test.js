@@ -1,26 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { latest } from '../src/latest.js';
-import { inflate, unpack } from '../src/runtime/archive.js';
+import { filesOf, inflate, unpack } from '../src/runtime/archive.js';
 import { createFirsts } from '../src/runtime/firsts.js';
 import { createOutput } from '../src/runtime/output.js';
-
-const BLOCK = 512;
-
-/** A tar archive in the form that scripts/packing.py writes. @param {{ path: string, folder?: string, content: string }[]} files */
-function tar(files) {
-  const sizes = files.map(({ content }) => BLOCK + Math.ceil(content.length / BLOCK) * BLOCK);
-  const archive = new Uint8Array(sizes.reduce((a, b) => a + b, 2 * BLOCK));
-  const put = (/** @type {number} */ at, /** @type {string} */ text) => archive.set(new TextEncoder().encode(text), at);
-  let at = 0;
-  files.forEach(({ path, folder = '', content }, index) => {
-    put(at, path);
-    put(at + 124, content.length.toString(8).padStart(11, '0'));
-    put(at + 345, folder);
-    put(at + BLOCK, content);
-    at += sizes[index];
-  });
-  return archive;
-}
+import { tar } from './tar.js';
 
 /** @param {Uint8Array<ArrayBuffer>} bytes */
 const gzip = (bytes) => new Response(new Blob([bytes]).stream().pipeThrough(new CompressionStream('gzip'))).arrayBuffer();
@@ -37,7 +20,7 @@ describe('archives', () => {
     );
     const archive = await inflate(packed);
     const FS = { mkdirTree: vi.fn(), writeFile: vi.fn() };
-    unpack(FS, archive);
+    unpack(FS, filesOf(archive));
     const written = FS.writeFile.mock.calls.map(([path, bytes]) => [path, new TextDecoder().decode(bytes)]);
     expect(written).toEqual([['/lib/a.py', 'a = 1'], ['/lib/deep/b.py', long], ['/lib/empty.py', '']]);
     expect(FS.mkdirTree.mock.calls.flat()).toEqual(['/lib', '/lib/deep']);

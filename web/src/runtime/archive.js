@@ -1,6 +1,11 @@
 /** The archives that scripts/pack.js makes: tar files, compressed as one stream. */
 
 const BLOCK = 512;
+/** Where they have Python's standard library, in place of the zip that Pyodide writes into its file system. */
+export const LIBRARY = '/lib/python';
+/** A zip without files: the end of a directory. */
+export const EMPTY_ZIP = new Uint8Array(22);
+EMPTY_ZIP.set([0x50, 0x4b, 5, 6]);
 
 /**
  * A gzip file's content. Written and read by hand: going through a Blob and a Response takes twice as long.
@@ -24,14 +29,16 @@ export async function inflate(compressed) {
   return content;
 }
 
+/** @typedef {{ path: string, content: Uint8Array<ArrayBuffer> }} ArchivedFile */
+
 /**
- * Puts the files into Pyodide's file system, which goes on to use the archive's memory.
+ * Puts files into Pyodide's file system, which goes on to use their memory.
  * @param {any} FS Emscripten's
- * @param {Uint8Array<ArrayBuffer>} archive
+ * @param {Iterable<ArchivedFile>} files
  */
-export function unpack(FS, archive) {
+export function unpack(FS, files) {
   const folders = new Set();
-  for (const { path, content } of filesOf(archive)) {
+  for (const { path, content } of files) {
     const folder = path.slice(0, path.lastIndexOf('/'));
     if (!folders.has(folder)) FS.mkdirTree(folder);
     folders.add(folder);
@@ -39,8 +46,12 @@ export function unpack(FS, archive) {
   }
 }
 
-/** The regular files of a tar archive in the form that POSIX calls ustar. @param {Uint8Array<ArrayBuffer>} archive */
-function* filesOf(archive) {
+/**
+ * The regular files of a tar archive in the form that POSIX calls ustar. Their contents are parts of the archive.
+ * @param {Uint8Array<ArrayBuffer>} archive
+ * @returns {Generator<ArchivedFile>}
+ */
+export function* filesOf(archive) {
   const decoder = new TextDecoder();
   const text = (/** @type {number} */ at, /** @type {number} */ length) =>
     decoder.decode(archive.subarray(at, at + length)).replace(/\0.*$/su, '');

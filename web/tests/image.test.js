@@ -1,0 +1,106 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { ImageError, canRestore, difference, loadLibraries, restore } from '../src/runtime/image.js';
+import { tar } from './tar.js';
+
+const HEADER = 16;
+
+/** A snapshot in Pyodide's form: 16 bytes of header, then memory. @param {number[]} words */
+function snapshotOf(words) {
+  const bytes = new Uint8Array(HEADER + 4 * words.length);
+  new Uint32Array(bytes.buffer)[1] = HEADER;
+  new Uint32Array(bytes.buffer, HEADER).set(words);
+  return bytes;
+}
+
+/** As much of Emscripten's module as an image needs. @param {number[]} words its memory before Python begins */
+function moduleWith(words) {
+  const HEAPU32 = Uint32Array.from(words);
+  const table = ['own', 'own too'];
+  return {
+    HEAPU32,
+    HEAPU8: new Uint8Array(HEAPU32.buffer),
+    wasmTable: table,
+    FS: { mkdirTree: vi.fn(), writeFile: vi.fn() },
+    API: { restoreSnapshot: vi.fn() },
+    LDSO: { loadedLibsByName: { __main__: { exports: { timezone: { value: 0 }, daylight: { value: 4 }, tzname: { value: 8 } } } } },
+    __tzset_js: vi.fn(),
+    loadWebAssemblyModule: vi.fn(async () => ({ other: 1, PyInit_library: () => 7 })),
+    newDSO: vi.fn(() => ({ global: true })),
+    addFunction: vi.fn((made) => table.push(made)),
+    growMemory: vi.fn((/** @type {number} */ _size) => 1),
+  };
+}
+
+const LIBRARY = { path: 'lib/library.so', content: 'wasm' };
+const BEFORE = [5, 0xffffffff, 0, 9];
+const AFTER = [5, 1, 3, 0xfffffff0, 8, 8];
+const FACTS = { tableLength: 3, sum: 13 };
+
+/** @param {Record<string, unknown>} [facts] */
+function imageWith(facts = FACTS) {
+  const snapshot = snapshotOf(AFTER);
+  difference(snapshot, moduleWith(BEFORE).HEAPU8);
+  return tar([{ path: 'memory', content: snapshot }, { path: 'memory.json', content: JSON.stringify(facts) }, LIBRARY]);
+}
+
+describe('an image', () => {
+  it('is put back where memory and the function table are as at the build', async () => {
+    const module = moduleWith(BEFORE);
+    const { restoreSnapshot } = module.API;
+    await restore(module, imageWith());
+    expect(module.FS.writeFile.mock.calls.map(([path]) => path)).toEqual(['/lib/library.so']);
+    expect(module.growMemory.mock.calls[0][0]).toBeGreaterThanOrEqual(4 * AFTER.length);
+    module.API.restoreSnapshot();
+    expect(restoreSnapshot.mock.calls[0][0]).toEqual(snapshotOf(AFTER));
+    expect(module.__tzset_js).toHaveBeenCalledWith(0, 4, BEFORE[2], BEFORE[3]);
+  });
+
+  it.each([
+    ['a table of another length', { ...FACTS, tableLength: 4 }],
+    ['other memory', { ...FACTS, sum: 14 }],
+  ])('is refused with %s', async (_, facts) => {
+    const module = moduleWith(BEFORE);
+    const { restoreSnapshot } = module.API;
+    await expect(restore(module, imageWith(facts))).rejects.toThrow(ImageError);
+    expect(module.API.restoreSnapshot).toBe(restoreSnapshot);
+  });
+
+  it('is refused without room for it', async () => {
+    const module = moduleWith(BEFORE);
+    module.growMemory.mockReturnValue(0);
+    await expect(restore(module, imageWith())).rejects.toThrow('no room');
+  });
+
+  it('is refused when a part is missing', async () => {
+    await expect(restore(moduleWith(BEFORE), tar([LIBRARY]))).rejects.toThrow('the image has no /memory');
+  });
+});
+
+it('libraries are open, and their first functions in the table, before Python asks for them', async () => {
+  const module = moduleWith(BEFORE);
+  const files = [
+    { path: '/a.py', content: new Uint8Array(1) },
+    { path: '/b.so', content: new Uint8Array(2) },
+  ];
+  expect(await loadLibraries(module, files)).toEqual(FACTS);
+  expect(module.newDSO.mock.calls).toEqual([['/b.so', undefined, expect.anything()]]);
+  expect(module.newDSO.mock.results[0].value.global).toBe(false);
+  expect(module.wasmTable[2]).toBeTypeOf('function');
+});
+
+describe('canRestore', () => {
+  afterEach(() => void vi.unstubAllGlobals());
+
+  it('needs garbage collection of WebAssembly, and no iOS', () => {
+    vi.spyOn(WebAssembly, 'validate').mockReturnValue(true);
+    expect(canRestore()).toBe(true);
+    for (const navigator of [{ userAgent: 'Mozilla/5.0 (iPhone)' }, { platform: 'MacIntel', maxTouchPoints: 5 }]) {
+      vi.stubGlobal('navigator', navigator);
+      expect(canRestore()).toBe(false);
+    }
+    vi.stubGlobal('navigator', { platform: 'MacIntel', maxTouchPoints: 0 });
+    expect(canRestore()).toBe(true);
+    vi.spyOn(WebAssembly, 'validate').mockReturnValue(false);
+    expect(canRestore()).toBe(false);
+  });
+});
