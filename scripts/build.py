@@ -189,7 +189,9 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 def write_manifest(assets: list[Asset], wheel: Path, files: dict[str, Path], folder: Path) -> None:
     """Write into a folder what the page downloads by name: path, size and SHA-256 of each."""
-    named = {asset.name: asset.path for asset in assets} | NAMED
+    named = {asset.name: asset.path for asset in assets}
+    # The development server has no image of Python.
+    named |= {name: path for name, path in NAMED.items() if path in files}
     named["py_attn"] = f"wheels/{wheel.name}"
     named |= {path: path for path in files if path.startswith("sample/")}
     entries = {

@@ -5,7 +5,7 @@ import path from "node:path";
 import { loadPyodide } from "pyodide";
 import createModule from "pyodide/pyodide.asm.mjs";
 import { EMPTY_ZIP, LIBRARY, filesOf, unpack } from "../web/src/runtime/archive.js";
-import { canRestore, difference, loadLibraries } from "../web/src/runtime/image.js";
+import { canRestore, difference, loadLibraries, usedMemory } from "../web/src/runtime/image.js";
 
 const IMPORT = `
 import importlib, sys
@@ -32,7 +32,7 @@ export async function makeImage(archive, modules) {
   let module;
   /** @type {import("../web/src/runtime/image.js").Facts} */
   let facts;
-  /** @type {Uint8Array} */
+  /** @type {Uint32Array} */
   let before;
   try {
     const python = await loadPyodide({
@@ -48,7 +48,7 @@ export async function makeImage(archive, modules) {
         const files = [...filesOf(archive)];
         unpack(FS, files);
         facts = await loadLibraries(module, files);
-        before = module.HEAPU8.slice();
+        before = usedMemory(module).slice();
       },
     });
     python.globals.set("modules", python.toPy(modules));

@@ -18,7 +18,7 @@ function moduleWith(words) {
   const table = ['own', 'own too'];
   return {
     HEAPU32,
-    HEAPU8: new Uint8Array(HEAPU32.buffer),
+    _emscripten_get_sbrk_ptr: () => 4 * BREAK,
     wasmTable: table,
     FS: { mkdirTree: vi.fn(), writeFile: vi.fn() },
     API: { restoreSnapshot: vi.fn() },
@@ -32,14 +32,16 @@ function moduleWith(words) {
 }
 
 const LIBRARY = { path: 'lib/library.so', content: 'wasm' };
-const BEFORE = [5, 0xffffffff, 0, 9];
+/** The word that holds where the heap begins, in bytes. */
+const BREAK = 2;
+const BEFORE = [5, 0xffffffff, 16, 9];
 const AFTER = [5, 1, 3, 0xfffffff0, 8, 8];
-const FACTS = { tableLength: 3, sum: 13 };
+const FACTS = { tableLength: 3, sum: 29 };
 
 /** @param {Record<string, unknown>} [facts] */
 function imageWith(facts = FACTS) {
   const snapshot = snapshotOf(AFTER);
-  difference(snapshot, moduleWith(BEFORE).HEAPU8);
+  difference(snapshot, Uint32Array.from(BEFORE));
   return tar([{ path: 'memory', content: snapshot }, { path: 'memory.json', content: JSON.stringify(facts) }, LIBRARY]);
 }
 
@@ -57,7 +59,7 @@ describe('an image', () => {
 
   it.each([
     ['a table of another length', { ...FACTS, tableLength: 4 }],
-    ['other memory', { ...FACTS, sum: 14 }],
+    ['other memory', { ...FACTS, sum: 30 }],
   ])('is refused with %s', async (_, facts) => {
     const module = moduleWith(BEFORE);
     const { restoreSnapshot } = module.API;

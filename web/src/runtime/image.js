@@ -57,7 +57,12 @@ export async function loadLibraries(module, files) {
     const name = Object.keys(exports).find((one) => one.startsWith('PyInit_')) ?? '';
     module.addFunction(exports[name]);
   }
-  return { tableLength: module.wasmTable.length, sum: sumOf(module.HEAPU32) };
+  return { tableLength: module.wasmTable.length, sum: sumOf(usedMemory(module)) };
+}
+
+/** What of memory is not zero before Python begins: all that lies below the heap. @param {any} module Emscripten's @returns {Uint32Array} */
+export function usedMemory(module) {
+  return module.HEAPU32.subarray(0, module.HEAPU32[module._emscripten_get_sbrk_ptr() / 4] / 4);
 }
 
 /**
@@ -77,7 +82,7 @@ export async function restore(module, archive) {
   if (tableLength !== expected.tableLength || sum !== expected.sum) {
     throw new ImageError(`${tableLength} functions and memory's sum ${sum}, expected ${expected.tableLength} and ${expected.sum}`);
   }
-  difference(snapshot, module.HEAPU8);
+  difference(snapshot, usedMemory(module));
   if (!module.growMemory(snapshot.length)) throw new ImageError(`there is no room for ${snapshot.length} bytes of memory`);
   const { API } = module;
   const { restoreSnapshot } = API;
@@ -114,16 +119,14 @@ del renew
 `;
 
 /**
- * What in a snapshot differs from memory before Python begins: the rest, a sixth of it, comes with WebAssembly's modules anyway. Works in place, and
- * undoes itself.
+ * What in a snapshot differs from memory before Python begins: the rest comes with WebAssembly's modules anyway. Works in place, and undoes itself.
  * @param {Uint8Array<ArrayBuffer>} snapshot as Pyodide writes it: its second word is the length of its header
- * @param {Uint8Array} before
+ * @param {Uint32Array} before
  */
 export function difference(snapshot, before) {
   const header = new Uint32Array(snapshot.buffer, snapshot.byteOffset, 2)[1];
-  const words = new Uint32Array(snapshot.buffer, snapshot.byteOffset + header, before.length / 4);
-  const others = new Uint32Array(before.buffer, before.byteOffset, before.length / 4);
-  for (let at = 0; at < words.length; at++) words[at] ^= others[at];
+  const words = new Uint32Array(snapshot.buffer, snapshot.byteOffset + header, before.length);
+  for (let at = 0; at < before.length; at++) words[at] ^= before[at];
 }
 
 /** @param {Uint32Array} words */
