@@ -47,9 +47,10 @@ NAMED = {
     "python_stdlib": "pyodide/python_stdlib.zip",
     "python-start": "python/start.pack",
     "python-rest": "python/rest.pack",
-    "python-image": "python/image.pack",
     "pipelines": "python/pipelines.json",
 }
+#: The development server has none, as py_attn changes there.
+IMAGE = "python/image.pack"
 #: What only workers load is not among the licences that Vite writes.
 WLLAMA_LICENCE = ROOT / "node_modules" / "@wllama" / "wllama" / "LICENCE"
 WHEELS = ("numpy", "markupsafe", "jinja2")
@@ -189,9 +190,9 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 def write_manifest(assets: list[Asset], wheel: Path, files: dict[str, Path], folder: Path) -> None:
     """Write into a folder what the page downloads by name: path, size and SHA-256 of each."""
-    named = {asset.name: asset.path for asset in assets}
-    # The development server has no image of Python.
-    named |= {name: path for name, path in NAMED.items() if path in files}
+    named = {asset.name: asset.path for asset in assets} | NAMED
+    if IMAGE in files:
+        named["python-image"] = IMAGE
     named["py_attn"] = f"wheels/{wheel.name}"
     named |= {path: path for path in files if path.startswith("sample/")}
     entries = {

@@ -22,7 +22,7 @@ const FACTS = '/memory.json';
  * @typedef {{ tableLength: number, sum: number }} Facts `tableLength`: places in the function table; `sum`: of memory's 32-bit words
  */
 
-const LIBRARY = '.so';
+const SHARED_LIBRARY = '.so';
 /** A module with a type that only garbage collection of WebAssembly has. */
 const WITH_STRUCT = new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 95, 1, 120, 0]);
 
@@ -49,7 +49,7 @@ export function canRestore() {
  */
 export async function loadLibraries(module, files) {
   for (const { path, content } of files) {
-    if (!path.endsWith(LIBRARY)) continue;
+    if (!path.endsWith(SHARED_LIBRARY)) continue;
     const exports = await module.loadWebAssemblyModule(content, { loadAsync: true }, path, {});
     // When Python opens this file, it is open already.
     Object.assign(module.newDSO(path, undefined, exports), { global: false });
