@@ -147,9 +147,9 @@ def test_the_processor_s_share_of_a_call(measured):
 
 def test_bytes_before_the_first_map_and_over_the_wire(context, watch):
     asked = []
-    # The page asks for it some time after the first map. It is never answered here, so that it is not counted
-    # where the machine is too slow to leave the page before.
-    context.route("**/rest.pack*", lambda route: None)
+    # The page asks for these some time after the first map. They are never answered here, so that they do not
+    # count where the machine is too slow to leave the page before.
+    context.route("**/{rest,image}.pack*", lambda route: None)
     context.on("response", lambda response: asked.append((urlsplit(response.url).path, response.headers)))
     with serving(build(), "/x/", compressed=True) as url:
         page = context.new_page()

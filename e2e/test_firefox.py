@@ -15,7 +15,7 @@ from e2e.lab import Lab
 from e2e.page.attention import check_attention, check_weights
 from e2e.page.decode import check_decode
 from e2e.page.extremes import check_extreme, check_extreme_decode
-from e2e.page.gradients import check_gradients, check_packed
+from e2e.page.gradients import HALVES, check_gradients, check_packed
 from e2e.page.maps import check_row_sums
 from e2e.page.quantization import check_quantize, check_quantized_decode
 from e2e.page.quantized import check_add, check_gated, check_logits, check_qkv
@@ -73,9 +73,9 @@ FAMILIES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
     "extreme scores": (
         check_extreme,
         [
-            {"mask": "-1e9", "variant": "naive"},
-            {"nan": "key", "variant": "rows"},
-            {"mod": "log", "variant": "tiled"},
+            {"mask": "-1e9", "variant": "naive", "forms": HALVES[0]},
+            {"nan": "key", "variant": "rows", "forms": HALVES[1]},
+            {"mod": "log", "variant": "tiled", "forms": HALVES[0]},
         ],
     ),
     "extreme scores in decoding": (
@@ -94,8 +94,8 @@ FAMILIES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
     "gradients": (
         check_gradients,
         [
-            dense(keywords={"causal": True}, dtype="float16", mod="relative"),
-            dense(sinks=True, mod="listed"),
+            dense(keywords={"causal": True}, dtype="float16", mod="relative", forms=HALVES[0]),
+            dense(sinks=True, mod="listed", forms=HALVES[1]),
         ],
     ),
     "packed sequences": (check_packed, [PACKED | {"variant": variant} for variant in VARIANTS]),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
+from e2e.kernel_cases import FLOATS
 from e2e.page.extremes import check_extreme, check_extreme_decode, check_extreme_packed
+from e2e.page.gradients import FORMS, HALVES
 from e2e.test_kernels_attention import TILES
 
 Case = dict[str, Any]
@@ -45,50 +47,57 @@ def check(lab, error_ratios):
     return run
 
 
+def with_forms(cases: Iterable[Case]) -> list[Case]:
+    """The cases with two forms of the backward pass each, as they have pipelines of their own: in turn."""
+    return [{"forms": HALVES[n % 2], **case} for n, case in enumerate(cases)]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_masks_far_from_zero(check, variant):
-    cases = [{"variant": variant, "mask": mask} for mask in MASKS]
-    cases += [{"variant": variant, "mask": mask, "keywords": {"softcap": 5.0}} for mask in ("-1e9", "apart")]
-    check(check_extreme, *cases)
+    # Each mask meets every form of the backward pass, with another variant.
+    cases = [
+        {"variant": variant, "mask": mask, "forms": [FORMS[n % 4]]}
+        for n, mask in enumerate(MASKS, VARIANTS.index(variant))
+    ]
+    soft = [{"variant": variant, "mask": mask, "keywords": {"softcap": 5.0}} for mask in ("-1e9", "apart")]
+    check(check_extreme, *cases, *with_forms(soft))
 
 
 def test_masks_in_half_types_and_with_sinks(check):
     sinks = [0.5, 1.0, -1e9, "-inf"]
-    check(
-        check_extreme,
+    cases: list[Case] = [
         {"variant": "naive", "mask": "-65504", "mask_dtype": "float16"},
         {"variant": "tiled", "mask": "-65504", "mask_dtype": "float16"},
         {"variant": "naive", "mask": "-1e9", "sinks": [*sinks[2:], -1e9, -1e9]},
         {"variant": "tiled", "mask": "padding", "sinks": sinks},
         {"variant": "rows", "mask": "lowest", "sinks": ["-inf"] * 4},
-    )
+    ]
+    check(check_extreme, *with_forms(cases))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_mods_far_from_zero(check, variant):
-    check(check_extreme, *({"variant": variant, "mod": mod} for mod in MODS))
+    check(check_extreme, *with_forms({"variant": variant, "mod": mod} for mod in MODS))
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("half", [VARIANTS[::2], VARIANTS[1::2]], ids="+".join)
 def test_nan_comes_through(check, half, way):
     # The variants share the text that finds a score: each way meets one of either half, in turn.
-    variant = half[list(WAYS).index(way) % 2]
-    check(
-        check_extreme,
-        *({"variant": variant, "nan": which, **WAYS[way]} for which in ("query", "key", "value")),
-    )
+    n = list(WAYS).index(way)
+    given = {"variant": half[n % 2], "forms": HALVES[n // 2 % 2]}
+    check(check_extreme, *({**given, "nan": which, **WAYS[way]} for which in ("query", "key", "value")))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nan_from_masks_and_mods(check, variant):
-    check(
-        check_extreme,
+    cases: list[Case] = [
         {"variant": variant, "mask": "nan"},
         {"variant": variant, "mask": "nan", "keywords": {"softcap": 5.0}, "sinks": [0.5, 1.0, -2.0, 0.0]},
         {"variant": variant, "mod": "log"},
         {"variant": variant, "mod": "min"},
-    )
+    ]
+    check(check_extreme, *with_forms(cases))
 
 
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
@@ -105,28 +114,25 @@ def test_split_tiles_and_unrolled(check, variant):
 
 
 def test_what_lies_behind_the_keys(check):
-    behind = [{"behind": value, "keywords": {"kv_lengths": [34]}} for value in ("nan", "inf")]
+    behind = with_forms({"behind": value, "keywords": {"kv_lengths": [34]}} for value in ("nan", "inf"))
     check(
         check_extreme,
         *({"variant": variant, **case} for variant in VARIANTS for case in behind),
-        *({"variant": "naive", **case, "mask": "0"} for case in behind),
-        *({"variant": "naive", **case, "mod": "same"} for case in behind),
+        *({"variant": "naive", **case, "forms": HALVES[0], "mask": "0"} for case in behind),
+        *({"variant": "naive", **case, "forms": HALVES[1], "mod": "same"} for case in behind),
     )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_packed_sequences(check, variant):
     changes = [*({"mod": mod} for mod in (*MODS, "log")), *({"nan": x} for x in ("query", "key", "value"))]
-    check(check_extreme_packed, *({"variant": variant, **case} for case in changes))
+    check(check_extreme_packed, *with_forms({"variant": variant, **case} for case in changes))
 
 
 @pytest.mark.parametrize("splits", [1, 3, 7])
 def test_decode(check, splits):
     changes: list[Case] = [{"mod": mod} for mod in (*MODS, "log")]
-    changes += [{"nan": which, "dtype": kind} for which in ("query", "key", "value") for kind in HALVES]
+    changes += [{"nan": which, "dtype": kind} for which in ("query", "key", "value") for kind in FLOATS]
     changes += [{"nan": "key", "softcap": 5.0}, {"mod": "-1e8", "sinks": [-1e8, 0.5, 1.0, "-inf"]}]
     changes += [{"nan": "query", "sinks": [0.5, 1.0, -2.0, 0.0]}]
     check(check_extreme_decode, *({"splits": splits, "dtype": "float32", **case} for case in changes))
-
-
-HALVES = ("float32", "float16", "bfloat16")

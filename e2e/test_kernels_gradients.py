@@ -138,7 +138,7 @@ def test_gradients_without_a_visible_key(check):
 
 
 def test_sums_over_many_queries(lab):
-    lab.check(check_many_queries, [{"seed": 0, "rows": 1800}])
+    lab.check(check_many_queries, [{"seed": 0, "rows": 1200}])
 
 
 def test_gradients_of_the_widest_heads(check):
@@ -151,8 +151,11 @@ def test_gradients_of_the_widest_heads(check):
 
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
-    forms, others = in_turn(MODS.index(mod))
-    cases = [dense(mod=mod, variant=variant, seed=n, forms=forms) for n, variant in enumerate(VARIANTS)]
+    number = MODS.index(mod)
+    forms, others = in_turn(number)
+    # The variants share the text that finds a score: each mod meets two of them, in turn.
+    variants = VARIANTS[number % 2 :: 2]
+    cases = [dense(mod=mod, variant=variant, seed=n, forms=forms) for n, variant in enumerate(variants)]
     cases.append(dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}, forms=others))
     check(check_gradients, *cases)
 
@@ -201,14 +204,15 @@ READING = ("alibi", "relative", "learned", "bucketed", "placed", "many")
 def test_gradients_of_what_a_score_mod_reads(check, mod):
     n = READING.index(mod)
     forms, others = in_turn(n)
-    reading = dense(mod=mod, captured=True, forms=forms)
-    capped = {"keywords": {"causal": True, "softcap": 5.0}, "grad_lse": True, "forms": others}
-    shared = {
-        "keywords": {"kv_lengths": [20, 37], "window": 9},
-        "shared": True,
-        "forms": [FORMS[(n + 1) % 4]],
-    }
-    check(check_gradients, reading, reading | {"seed": 2}, reading | capped, reading | shared)
+    # The reference computes a gradient for each number that is read; "placed" reads one for each score.
+    sizes = {"queries": 9, "keys": 13} if mod == "placed" else {}
+    reading = dense(mod=mod, captured=True, forms=forms, **sizes)
+    keys = reading["keys"]
+    if n % 2:
+        changed = {"keywords": {"causal": True, "softcap": 5.0}, "grad_lse": True}
+    else:
+        changed = {"keywords": {"kv_lengths": [keys // 2, keys], "window": 9}, "shared": True}
+    check(check_gradients, reading, reading | {"seed": 2}, reading | changed | {"forms": others})
 
 
 @st.composite
@@ -312,18 +316,15 @@ def test_gradients_where_few_buffers_are_bound(check):
         check_with_eight_buffers,
         learned(),
         learned(seed=2, head_dim=40, sinks=True, keywords={"window": 8, "softcap": 5.0}),
-        learned(seed=3, dtype="float16"),
         dense(mask=mask, mod="many", captured=True),
         dense(mask=mask, mod="relative", captured=True, shared=True, grad_lse=True, head_dim=40),
-        dense(mod="alibi", captured=True, keywords={"kv_lengths": [0, 30], "causal": True}),
     )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
-    case = learned(dtype=dtype)
-    other = {"seed": 2, "on_gpu": False, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}}
-    check(check_packed, case, case | other)
+    changes = ({}, {}, {"seed": 2, "on_gpu": False, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}})
+    check(check_packed, learned(dtype=dtype, **changes[FLOATS.index(dtype)]))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS
 from e2e.page.attention import has_variant
-from e2e.page.gradients import FORMS
+from e2e.page.gradients import FORMS, HALVES
 from e2e.page.hidden import check_hidden, check_hidden_decode, check_largest, check_largest_gradients
 from e2e.test_kernels_attention import TILES
 
@@ -106,28 +106,33 @@ def test_anything(check, some):
     check(*(some[0] | {name: case[name] for name in RUN_TIME} for case in some))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_way_of_hiding(check, variant):
+def in_turn(n: int) -> tuple[str, ...]:
+    """Two of the variants for one way of hiding, the others for the next: they share most of their text."""
+    return VARIANTS[n % 2 :: 2]
+
+
+@pytest.mark.parametrize("hide", HIDING, ids="+".join)
+def test_every_way_of_hiding(check, hide):
+    n = HIDING.index(hide)
+    common = hidden(hide=hide, seed=n, sinks=n % 4 == 1)
     check(
         *(
-            hidden(
-                variant=variant,
-                hide=hide,
-                seed=n,
-                where=WHERE[n % 3],
-                what=WHAT[n % 2],
-                sinks=n % 4 == 1,
-                # Each way meets every form once, with another variant.
-                forms=[FORMS[(n + VARIANTS.index(variant)) % 4]],
-            )
-            for n, hide in enumerate(HIDING)
+            common | {"variant": variant, "where": WHERE[m % 3], "what": WHAT[m % 2], "forms": [FORMS[m % 4]]}
+            for m, variant in enumerate(in_turn(n), n)
         )
     )
 
 
 @pytest.mark.parametrize("hide", HIDING, ids="+".join)
 def test_gradients(check, hide):
-    check(*(hidden(hide=hide, where=where, seed=n, what=WHAT[n % 3]) for n, where in enumerate(WHERE)))
+    # Two of the forms; the way of hiding before this one and that after it have the others.
+    forms = HALVES[HIDING.index(hide) % 2]
+    check(
+        *(
+            hidden(hide=hide, where=where, seed=n, what=WHAT[n % 3], forms=forms)
+            for n, where in enumerate(WHERE)
+        )
+    )
 
 
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
@@ -149,23 +154,16 @@ def test_split_tiles_and_unrolled(check, variant):
     )
 
 
-@pytest.mark.parametrize(
-    "hide", [["causal"], ["window"], ["mask_mod"], ["score_mod"], ["bias", "causal"]], ids="+".join
-)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_packed_sequences(check, variant, hide):
-    lengths = {"row_lengths": [3, 0, 35, 4], "key_lengths": [7, 4, 33, 9]}
-    check(
-        hidden(variant=variant, hide=hide, **lengths),
-        hidden(
-            variant=variant,
-            hide=hide,
-            **lengths,
-            where=["query", "value", "grad"],
-            what=["nan", "inf"],
-            seed=2,
-        ),
-    )
+PACKED_HIDING = (["causal"], ["window"], ["mask_mod"], ["score_mod"], ["bias", "causal"])
+
+
+@pytest.mark.parametrize("hide", PACKED_HIDING, ids="+".join)
+def test_packed_sequences(check, hide):
+    n = PACKED_HIDING.index(hide)
+    lengths = {"row_lengths": [3, 0, 35, 4], "key_lengths": [7, 4, 33, 9], "forms": HALVES[n % 2]}
+    everywhere = {"where": ["query", "value", "grad"], "what": ["nan", "inf"], "seed": 2}
+    cases = [hidden(variant=variant, hide=hide, **lengths) for variant in in_turn(n)]
+    check(*cases, *(case | everywhere for case in cases))
 
 
 def test_matrix(check, lab):

@@ -97,8 +97,7 @@ def test_lengths(check, sink_tokens):
     )
 
 
-@pytest.mark.parametrize("ragged", [True, False])
-@pytest.mark.parametrize("mod", [None, "both"])
+@pytest.mark.parametrize(("ragged", "mod"), [(True, None), (False, None), (True, "both")])
 def test_left_padding(check, ragged, mod):
     options = [
         {"left_padding": padding, "splits": s, "window": w} | ({"mod": mod} if mod else {})

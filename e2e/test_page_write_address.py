@@ -60,7 +60,7 @@ def shown(page):
 
 def maps(page):
     """What the maps show, as pixels of the one in focus and of two others."""
-    expect(page.locator("#overview .thumb.painted")).to_have_count(270)
+    expect(page.locator("#overview .thumb.painted")).to_have_count(108)
     page.mouse.move(0, 0)
     pixels = "(canvas) => canvas.toDataURL()"
     names = [page.locator(f'.thumb[data-head="{head}"] canvas') for head in ("0/0", "11/4")]
@@ -104,7 +104,7 @@ def test_a_reload_loses_nothing(writer):  # noqa: F811
     tokens(page).nth(20).click()
     expect(page.locator(".write-note")).to_contain_text("once it has read the text again")
     message.get_by_role("button", name=READ).click()
-    expect(page.locator("#overview header p")).to_contain_text("30 layers × 9 heads")
+    expect(page.locator("#overview header p")).to_contain_text("12 layers × 9 heads")
     expect(page.locator(".pin-cell")).to_have_count(1)
     until(page, lambda: maps(page) == looks, "the maps as they were")
     assert shown(page) == before
@@ -129,7 +129,7 @@ def test_back_and_forward_lead_to_what_was_written(writer):  # noqa: F811
     page.go_back()
     expect(tokens(page)).to_have_count(len(first))
     assert tokens(page).all_inner_texts() == first
-    expect(page.locator("#overview header p")).to_contain_text("30 layers × 9 heads")
+    expect(page.locator("#overview header p")).to_contain_text("12 layers × 9 heads")
     expect(tokens(page).last).to_have_attribute("title", re.compile("probability"))
     page.go_forward()
     expect(tokens(page)).to_have_count(len(second))

@@ -12,7 +12,7 @@ import numpy as np
 import py_attn as pa
 from e2e.page.bounds import over_bound
 from e2e.page.configs import variant_of
-from e2e.page.gradients import in_each_form
+from e2e.page.gradients import FORMS, in_each_form
 from e2e.page.inputs import normal, poisoned
 from py_attn.arguments import resolve
 from py_attn.gpu.dtypes import round_to
@@ -192,7 +192,8 @@ async def check_extreme(case):
         variant = variant_of(case, (query, key, value), asked)
         out, lse = pa.attention(query, key, value, variant=variant, return_lse=True, **asked)
         found = in_each_form(
-            lambda form: pa.attention_backward(grad, query, key, value, out, lse, **asked, variant=form)
+            lambda form: pa.attention_backward(grad, query, key, value, out, lse, **asked, variant=form),
+            forms=case.get("forms", FORMS),
         )
         gradients = list(itertools.chain(*found.values()))
         asked.pop("sinks", None)
@@ -242,7 +243,8 @@ async def check_extreme_packed(case):
         found = in_each_form(
             lambda form: pa.varlen_attention_backward(
                 grad, query, key, value, out, lse, *cu, **asked, variant=form
-            )
+            ),
+            forms=case.get("forms", FORMS),
         )
         got_out, got_lse, *got = [await x.numpy() for x in (out, lse, *itertools.chain(*found.values()))]
     names = [f"{name} {form}" for form in found for name in NAMES[3:6]]

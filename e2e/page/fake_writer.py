@@ -20,7 +20,8 @@ _WORDS = (
 WORDS = _WORDS.split()
 END = 0
 CHARACTER = "🙂"
-LAYERS, HEADS, KV_HEADS, DIM = 30, 9, 3, 64
+#: Heads and their size are SmolLM2's, which has 30 layers; most tests look at fewer maps, drawn sooner.
+LAYERS, HEADS, KV_HEADS, DIM = 12, 9, 3, 64
 HISTORY = 4096
 BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "turboquant4": 0.56, "turboquant3": 0.44}
 
@@ -78,9 +79,11 @@ class FakeWriter:
         That a token takes.
     end_at : int, optional
         The token at this index ends the text.
+    layers : int
+        Their number.
     """
 
-    layers, heads, kv_heads, head_dim = LAYERS, HEADS, KV_HEADS, DIM
+    heads, kv_heads, head_dim = HEADS, KV_HEADS, DIM
 
     def __init__(
         self,
@@ -93,8 +96,9 @@ class FakeWriter:
         history: int | None = None,
         seconds: float = 0.0,
         end_at: int | None = None,
+        layers: int = LAYERS,
     ) -> None:
-        self.device = device
+        self.device, self.layers = device, layers
         self._set_cache(cache, context, ring, sink_tokens, history)
         self.seconds = seconds
         self.end_at = end_at
@@ -114,7 +118,7 @@ class FakeWriter:
     @property
     def cache_bytes(self) -> int:
         per_number = BYTES_PER_NUMBER.get(self.cache_options.dtype[0], 0.31)
-        return int(2 * LAYERS * KV_HEADS * DIM * self.cache_options.context * per_number)
+        return int(2 * self.layers * KV_HEADS * DIM * self.cache_options.context * per_number)
 
     def tokenize(self, text: str) -> list[int]:
         """A word or a space with a word a token; the last four numbers are the bytes of a character."""
@@ -258,7 +262,7 @@ class FakeWriter:
         self.tokens = []
 
 
-def install(seconds: float = 0.004, end_at: int | None = None) -> None:
+def install(seconds: float = 0.004, end_at: int | None = None, layers: int = LAYERS) -> None:
     """Let ``pa.models.load("smollm2")`` make this model.
 
     The maps follow a text that grows, a few times a second, and drawing them takes longer than all else.
@@ -275,6 +279,6 @@ def install(seconds: float = 0.004, end_at: int | None = None) -> None:
             await asyncio.sleep(0.02)
             if progress:
                 progress("weights", megabytes * 1_000_000, 98_000_000)
-        return FakeWriter(device, seconds=seconds, end_at=end_at, **given)
+        return FakeWriter(device, seconds=seconds, end_at=end_at, layers=layers, **given)
 
     models.load = fake

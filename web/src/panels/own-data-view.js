@@ -51,6 +51,8 @@ export function buildOwnData({ onFiles, onExample, onChoices, onSave }) {
     text('Queries and keys', () => onSave('queries')),
     text('Attentions', () => onSave('attentions')),
   );
+  /** The form for tokens and what it asks for: it stays, opened or filled in, while a file is read in another way. */
+  const tokens = { asks: '', form: /** @type {HTMLElement | null} */ (null) };
   return {
     parts: [dropZone(onFiles), message, found, examples, recipes(), saving],
 
@@ -62,8 +64,13 @@ export function buildOwnData({ onFiles, onExample, onChoices, onSave }) {
 
     /** @param {string} name @param {number} size @param {import('../types').OpenedFile} source */
     describe(name, size, source) {
+      const asks = JSON.stringify([name, size, source.file.hasTokens, source.length]);
+      if (!tokens.form || tokens.asks !== asks) {
+        tokens.form = tokensForm(source.file.hasTokens, source.length, (given) => onChoices({ tokens: given }));
+        tokens.asks = asks;
+      }
       found.hidden = false;
-      fill(found, ...description(name, size, source, onChoices));
+      fill(found, ...description(name, size, source, onChoices, tokens.form));
     },
   };
 }
@@ -96,9 +103,9 @@ function dropZone(onFiles) {
 /**
  * What was found in a file, and what may be said about it instead.
  * @param {string} name @param {number} size @param {import('../types').OpenedFile} source
- * @param {Listeners['onChoices']} onChoices
+ * @param {Listeners['onChoices']} onChoices @param {HTMLElement} tokens the form for them
  */
-function description(name, size, { file, layers, heads, length }, onChoices) {
+function description(name, size, { file, layers, heads, length }, onChoices, tokens) {
   const count = (/** @type {number} */ n, /** @type {string} */ one) => `${formatCount(n)} ${one}${n === 1 ? '' : 's'}`;
   return [
     h(
@@ -116,7 +123,7 @@ function description(name, size, { file, layers, heads, length }, onChoices) {
           'Axes',
           select('Axes', file.layouts.map((layout) => [layout, axesInWords(layout)]), file.layout, (layout) => onChoices({ layout })),
         ),
-      tokensForm(file.hasTokens, length, (tokens) => onChoices({ tokens })),
+      tokens,
     ),
   ];
 }
