@@ -200,8 +200,9 @@ def archives_of(page, url):
     page.goto(url)
     wait_until_ready(page)
     spans = page.evaluate("async () => (await pyAttn.profile()).spans")
+    archives = {"fetch python-start": "start", "read image": "image"}
     names = [span["name"] for span in sorted(spans, key=lambda span: span["at"])]
-    return [name.removeprefix("fetch python-") for name in names if name.startswith("fetch python-")]
+    return [archives[name] for name in names if name in archives]
 
 
 def visit_until_the_image_is_kept(page, url):
@@ -238,3 +239,18 @@ def test_python_starts_without_its_image_where_that_does_not_fit(page, site_url)
     assert archives_of(page, site_url) == ["image", "start"]
     assert page.evaluate("pyAttn.run('import numpy; float(numpy.linalg.det(numpy.eye(3)))')") == 1
     assert any("without its image" in text for text in messages)
+
+
+#: Puts something else in place of the image that the browser keeps.
+SPOIL = """async () => {
+    const cache = await caches.open('py-attn-assets');
+    const address = (await cache.keys()).find(({ url }) => url.includes('image.pack'));
+    await cache.put(address, new Response(new Uint8Array(5000)));
+}"""
+
+
+def test_python_starts_without_an_image_that_was_damaged(page, site_url):
+    visit_until_the_image_is_kept(page, site_url)
+    page.evaluate(SPOIL)
+    assert archives_of(page, site_url) == ["image", "start"]
+    assert page.evaluate("pyAttn.run('1 + 1')") == 2

@@ -5,7 +5,7 @@ import path from "node:path";
 import { loadPyodide } from "pyodide";
 import createModule from "pyodide/pyodide.asm.mjs";
 import { EMPTY_ZIP, LIBRARY, filesOf, unpack } from "../web/src/runtime/archive.js";
-import { canRestore, difference, loadLibraries, usedMemory } from "../web/src/runtime/image.js";
+import { canRestore, compileLibraries, difference, loadLibraries, filesOfImage, usedMemory } from "../web/src/runtime/image.js";
 
 const IMPORT = `
 import importlib, sys
@@ -21,7 +21,7 @@ names
  * Starts Python as a page does, imports modules, and takes its memory.
  * @param {Uint8Array<ArrayBuffer>} archive what a page starts from without an image
  * @param {string[]} modules
- * @returns {Promise<{ memory: Uint8Array, facts: string, imported: string[] }>}
+ * @returns {Promise<{ files: Record<string, Uint8Array>, imported: string[] }>} the archive's own files, and the modules that are imported in it
  */
 export async function makeImage(archive, modules) {
   const folder = mkdtempSync(path.join(tmpdir(), "py-attn-"));
@@ -47,7 +47,7 @@ export async function makeImage(archive, modules) {
       async fsInit(FS) {
         const files = [...filesOf(archive)];
         unpack(FS, files);
-        facts = await loadLibraries(module, files);
+        facts = await loadLibraries(module, compileLibraries(files));
         before = usedMemory(module).slice();
       },
     });
@@ -58,9 +58,9 @@ export async function makeImage(archive, modules) {
     if (left) throw new Error(`${left} functions were made by the imports, which a page would not have`);
     // What packages Pyodide finds, it finds again; an image may have no reference to an object of JavaScript.
     for (const name of Object.keys(python.loadedPackages)) delete python.loadedPackages[name];
-    const memory = python.makeMemorySnapshot();
-    difference(memory, before);
-    return { memory, facts: JSON.stringify(facts), imported };
+    const snapshot = python.makeMemorySnapshot();
+    difference(snapshot, before);
+    return { files: filesOfImage(snapshot, facts), imported };
   } finally {
     undo();
     rmSync(folder, { recursive: true });

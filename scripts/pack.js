@@ -63,9 +63,12 @@ packs = packing.write_packs(stdlib.to_bytes(), [wheel.to_bytes() for wheel in wh
 (*packs, await packing.write_pipelines(recording_bridge.RecordingBridge, draw), first)
 `);
 const archive = packs.get(0).toJs();
-const { memory, facts, imported } = await makeImage(archive, packs.get(3).toJs());
-python.globals.set("made", [packs.get(0), memory, facts, imported]);
-const imagePack = python.runPython("start, memory, facts, imported = made; packing.write_image(start, memory.to_bytes(), facts, imported)");
+const { files, imported } = await makeImage(archive, packs.get(3).toJs());
+python.globals.set("made", [packs.get(0), files, imported]);
+const imagePack = python.runPython(`
+start, files, imported = made
+packing.write_image(start, {name: bytes(content) for name, content in files.to_py().items()}, imported)
+`);
 
 /** @param {string} path @param {Uint8Array | string} content @param {boolean} [compressed] */
 async function put(path, content, compressed = true) {

@@ -102,7 +102,7 @@ def write_packs(
     return start.getvalue(), rest.getvalue()
 
 
-def write_image(start: bytes, memory: bytes, facts: str, imported: Iterable[str]) -> bytes:
+def write_image(start: bytes, memory: Mapping[str, bytes], imported: Iterable[str]) -> bytes:
     """Make the archive of an image: Python's memory, and what of the first archive is read after it.
 
     Parameters
@@ -110,9 +110,7 @@ def write_image(start: bytes, memory: bytes, facts: str, imported: Iterable[str]
     start
         The first archive, as :func:`write_packs` makes it.
     memory
-        Pyodide's snapshot of it, of which only the difference to what it is before Python begins.
-    facts
-        JSON: what has to be the same in a page before that memory is put back.
+        The files that hold it, as ``filesOfImage`` of web/src/runtime/image.js makes them.
     imported
         Full names of the modules that are imported in it, whose bytecode is left out.
 
@@ -124,8 +122,8 @@ def write_image(start: bytes, memory: bytes, facts: str, imported: Iterable[str]
     names = set(imported)
     image = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(start)) as first, new_tar(image) as target:
-        put(target, "memory", memory)
-        put(target, "memory.json", facts.encode())
+        for name, content in memory.items():
+            put(target, name, content)
         for member in first:
             if not (member.name.endswith(".pyc") and _name_in_archive(member.name) in names):
                 put(target, member.name, first.extractfile(member).read())  # type: ignore[union-attr]

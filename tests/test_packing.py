@@ -67,7 +67,7 @@ def test_an_image_leaves_out_the_bytecode_of_what_is_imported_in_it():
     stdlib = zipped({"json/__init__.py": "a = 1", "pdb.py": "b = 1", "json/notes.txt": "data"})
     ours = zipped({"py_attn/early.py": "c = 1", "py_attn/late.py": "d = 1"})
     start, _ = write_packs(stdlib, [ours], ["json", "pdb"], {})
-    image = read(write_image(start, b"memory", "{}", ["json", "py_attn.early"]))
+    image = read(write_image(start, {"memory": b"memory", "memory.json": b"{}"}, ["json", "py_attn.early"]))
     late = importlib.util.cache_from_source("py_attn/late.py", optimization="")
     assert list(image)[:2] == ["memory", "memory.json"]
     assert set(image) == {

@@ -89,11 +89,46 @@ export function createAssets(baseUrl) {
 
   /** Whether a later visit finds an asset in the browser's cache. @param {string} name */
   async function isKeptNow(name) {
-    const { assets } = await manifest();
-    return name in assets && Boolean(await (await openCache())?.match(addressOf(assets[name])));
+    return Boolean(await keptAt(name, addressOf));
   }
 
-  return { manifest, address, fetch: fetchAsset, stream, isKept: isKeptNow };
+  /**
+   * Keeps what `prepare` makes of an asset for later visits, in place of the asset; `prepared` finds it then. Where nothing
+   * can be kept, or that is kept already, nothing is downloaded.
+   *
+   * Rejects like `fetch`.
+   *
+   * @param {string} name
+   * @param {(bytes: ArrayBuffer) => Promise<Uint8Array<ArrayBuffer>>} prepare
+   */
+  async function prepare(name, prepare) {
+    const entry = await find(name);
+    const cache = await openCache();
+    if (!cache || (await prepared(name))) return;
+    const bytes = await download(name, entry, addressOf(entry), () => {}, undefined);
+    await verify(name, entry, bytes);
+    await keep(cache, preparedAddressOf(entry), await prepare(bytes));
+  }
+
+  /** What an earlier visit made of this version of an asset, if it is kept. @param {string} name @returns {Promise<Response | undefined>} */
+  async function prepared(name) {
+    return keptAt(name, preparedAddressOf);
+  }
+
+  /** @param {string} name @param {(entry: ManifestEntry) => URL} address */
+  async function keptAt(name, address) {
+    const { assets } = await manifest();
+    return name in assets ? (await openCache())?.match(address(assets[name])) : undefined;
+  }
+
+  /** @param {ManifestEntry} entry */
+  function preparedAddressOf(entry) {
+    const url = addressOf(entry);
+    url.searchParams.set('prepared', '');
+    return url;
+  }
+
+  return { manifest, address, fetch: fetchAsset, stream, isKept: isKeptNow, prepare, prepared };
 }
 
 /** @param {URL} url @returns {Promise<Manifest>} */
@@ -187,7 +222,7 @@ export async function isKept(path) {
 /**
  * @param {Cache} cache
  * @param {URL} url
- * @param {ArrayBuffer} bytes
+ * @param {ArrayBuffer | Uint8Array<ArrayBuffer>} bytes
  */
 async function keep(cache, url, bytes) {
   try {

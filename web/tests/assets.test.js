@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { createAssets } from '../src/assets.js';
+import { AssetError, createAssets } from '../src/assets.js';
 
 const content = new TextEncoder().encode('weights');
 const sha256 = new Uint8Array(await crypto.subtle.digest('SHA-256', content)).reduce((text, byte) => text + byte.toString(16).padStart(2, '0'), '');
@@ -102,6 +102,29 @@ describe('createAssets', () => {
     const { verified } = await createAssets(BASE).stream('a');
     await expect(verified).rejects.toThrow(`expected ${sha256}`);
     expect([...kept.keys()]).toEqual([]);
+  });
+
+  it('keeps what is made of a file in place of the file, once', async () => {
+    const assets = createAssets(BASE);
+    const make = vi.fn(async (/** @type {ArrayBuffer} */ bytes) => new Uint8Array(bytes).slice(1));
+    expect(await assets.prepared('a')).toBeUndefined();
+    expect(await assets.prepared('unknown')).toBeUndefined();
+    await assets.prepare('a', make);
+    await assets.prepare('a', make);
+    expect(make).toHaveBeenCalledTimes(1);
+    expect([...kept.keys()]).toEqual([`${FILE}&prepared=`]);
+    const found = await createAssets(BASE).prepared('a');
+    expect(new Uint8Array(/** @type {any} */ (await found?.arrayBuffer()))).toEqual(content.slice(1));
+    expect(await assets.isKept('a')).toBe(false);
+  });
+
+  it('makes nothing of a file that is not what the manifest says, nor where nothing is kept', async () => {
+    const make = vi.fn();
+    answers.set(FILE, () => new Response('strange'));
+    await expect(createAssets(BASE).prepare('a', make)).rejects.toThrow(AssetError);
+    vi.stubGlobal('caches', { open: async () => Promise.reject(new Error('forbidden')) });
+    await createAssets(BASE).prepare('a', make);
+    expect(make).not.toHaveBeenCalled();
   });
 
   it('works where the browser has no cache', async () => {

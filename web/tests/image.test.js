@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { ImageError, canRestore, difference, loadLibraries, restore } from '../src/runtime/image.js';
+import { ImageError, canRestore, compileLibraries, difference, filesOfImage, loadLibraries, openImage, restore } from '../src/runtime/image.js';
 import { tar } from './tar.js';
 
 const HEADER = 16;
@@ -31,7 +31,9 @@ function moduleWith(words) {
   };
 }
 
-const LIBRARY = { path: 'lib/library.so', content: 'wasm' };
+/** A module of WebAssembly with nothing in it. */
+const EMPTY = new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]);
+const LIBRARY = { path: 'lib/library.so', content: EMPTY };
 /** The word that holds where the heap begins, in bytes. */
 const BREAK = 2;
 const BEFORE = [5, 0xffffffff, 16, 9];
@@ -40,21 +42,38 @@ const FACTS = { tableLength: 3, sum: 29 };
 
 /** @param {Record<string, unknown>} [facts] */
 function imageWith(facts = FACTS) {
-  const snapshot = snapshotOf(AFTER);
+  return imageOf(snapshotOf(AFTER), facts);
+}
+
+/** @param {Uint8Array<ArrayBuffer>} snapshot @param {Record<string, unknown>} facts */
+function imageOf(snapshot, facts = FACTS) {
   difference(snapshot, Uint32Array.from(BEFORE));
-  return tar([{ path: 'memory', content: snapshot }, { path: 'memory.json', content: JSON.stringify(facts) }, LIBRARY]);
+  const files = filesOfImage(snapshot, /** @type {any} */ (facts));
+  return tar([...Object.entries(files).map(([path, content]) => ({ path, content })), LIBRARY]);
 }
 
 describe('an image', () => {
   it('is put back where memory and the function table are as at the build', async () => {
     const module = moduleWith(BEFORE);
     const { restoreSnapshot } = module.API;
-    await restore(module, imageWith());
+    await restore(module, openImage(imageWith()));
     expect(module.FS.writeFile.mock.calls.map(([path]) => path)).toEqual(['/lib/library.so']);
     expect(module.growMemory.mock.calls[0][0]).toBeGreaterThanOrEqual(4 * AFTER.length);
     module.API.restoreSnapshot();
     expect(restoreSnapshot.mock.calls[0][0]).toEqual(snapshotOf(AFTER));
     expect(module.__tzset_js).toHaveBeenCalledWith(0, 4, BEFORE[2], BEFORE[3]);
+  });
+
+  it('leaves out pages of zeros, wherever they lie', async () => {
+    const words = new Array(5000).fill(0);
+    for (const [at, word] of [...AFTER.entries(), [2100, 7], [4999, 9]]) words[at] = word;
+    const image = imageOf(snapshotOf(words));
+    expect(image.length).toBeLessThan(4 * words.length);
+    const module = moduleWith(BEFORE);
+    const { restoreSnapshot } = module.API;
+    await restore(module, openImage(image));
+    module.API.restoreSnapshot();
+    expect(restoreSnapshot.mock.calls[0][0]).toEqual(snapshotOf(words));
   });
 
   it.each([
@@ -63,18 +82,18 @@ describe('an image', () => {
   ])('is refused with %s', async (_, facts) => {
     const module = moduleWith(BEFORE);
     const { restoreSnapshot } = module.API;
-    await expect(restore(module, imageWith(facts))).rejects.toThrow(ImageError);
+    await expect(restore(module, openImage(imageWith(facts)))).rejects.toThrow(ImageError);
     expect(module.API.restoreSnapshot).toBe(restoreSnapshot);
   });
 
   it('is refused without room for it', async () => {
     const module = moduleWith(BEFORE);
     module.growMemory.mockReturnValue(0);
-    await expect(restore(module, imageWith())).rejects.toThrow('no room');
+    await expect(restore(module, openImage(imageWith()))).rejects.toThrow('no room');
   });
 
-  it('is refused when a part is missing', async () => {
-    await expect(restore(moduleWith(BEFORE), tar([LIBRARY]))).rejects.toThrow('the image has no /memory');
+  it('is refused when a part is missing', () => {
+    expect(() => openImage(tar([LIBRARY]))).toThrow('the image has no /memory');
   });
 });
 
@@ -82,9 +101,9 @@ it('libraries are open, and their first functions in the table, before Python as
   const module = moduleWith(BEFORE);
   const files = [
     { path: '/a.py', content: new Uint8Array(1) },
-    { path: '/b.so', content: new Uint8Array(2) },
+    { path: '/b.so', content: EMPTY },
   ];
-  expect(await loadLibraries(module, files)).toEqual(FACTS);
+  expect(await loadLibraries(module, compileLibraries(files))).toEqual(FACTS);
   expect(module.newDSO.mock.calls).toEqual([['/b.so', undefined, expect.anything()]]);
   expect(module.newDSO.mock.results[0].value.global).toBe(false);
   expect(module.wasmTable[2]).toBeTypeOf('function');

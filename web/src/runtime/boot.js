@@ -1,7 +1,8 @@
 /** Starts Python in the worker: one download of everything that is needed, counted in bytes, then named stages. */
 
+import { AssetError } from '../assets.js';
 import { EMPTY_ZIP, LIBRARY, filesOf, inflate, unpack } from './archive.js';
-import { ImageError, RENEW, RESTORING, canRestore, restore } from './image.js';
+import { RENEW, RESTORING, canRestore, openImage, restore } from './image.js';
 import { timed, watchImports, watchWebAssembly } from './profile.js';
 
 /**
@@ -29,29 +30,30 @@ const REST = 'python-rest';
 export async function bootPython(base, assets, onProgress, profile) {
   if (profile) watchWebAssembly();
   await timed('fetch manifest', () => assets.manifest());
-  if (canRestore() && (await assets.isKept(IMAGE))) {
+  const image = canRestore() ? await assets.prepared(IMAGE) : undefined;
+  if (image) {
     try {
-      return await startFrom(IMAGE, base, assets, onProgress, profile);
+      return await startFrom(image, base, assets, onProgress, profile);
     } catch (error) {
-      if (!(error instanceof ImageError)) throw error;
-      console.info(`py-attn: Python starts without its image: ${error.message}`);
+      if (error instanceof AssetError) throw error; // the interpreter is not there
+      console.info(`py-attn: Python starts without its image: ${error instanceof Error ? error.message : error}`);
     }
   }
-  return startFrom(START, base, assets, onProgress, profile);
+  return startFrom(undefined, base, assets, onProgress, profile);
 }
 
 /**
- * @param {typeof IMAGE | typeof START} name of the archive
+ * @param {Response | undefined} image that was kept; without one Python starts from bytecode
  * @param {string} base
  * @param {Assets} assets
  * @param {OnBootProgress} onProgress
  * @param {boolean} profile
  * @returns {Promise<any>} Pyodide
  */
-async function startFrom(name, base, assets, onProgress, profile) {
-  const { interpreter, packed, finished } = await downloadAll(name, assets, onProgress);
-  const archive = packed.then((bytes) => timed('inflate', () => inflate(bytes)));
-  const complete = Promise.all([finished, archive]);
+async function startFrom(image, base, assets, onProgress, profile) {
+  const { interpreter, packed, finished } = await downloadAll(image ? [] : [START], assets, onProgress);
+  const source = image ? fromImage(image) : fromArchive(packed[0]);
+  const complete = Promise.all([finished, source.arrived]);
   const indexURL = new URL('pyodide/', base).href;
   const undo = answerFetch({
     [`${indexURL}${INTERPRETER}`]: async () => asWebAssembly((await interpreter).response),
@@ -72,17 +74,15 @@ async function startFrom(name, base, assets, onProgress, profile) {
       module = settings;
       return (await import(/* @vite-ignore */ `${indexURL}pyodide.asm.mjs`)).default(settings);
     },
-    fsInit: async (/** @type {any} */ FS) => {
+    fsInit: async () => {
       try {
-        const bytes = await archive;
-        if (name === IMAGE) await timed('load libraries', () => restore(module, bytes));
-        else timed('unpack', () => unpack(FS, filesOf(bytes)));
+        await source.fill(module);
       } catch (error) {
         refuse(error);
         await new Promise(() => {}); // without its library or its memory Python does not begin
       }
     },
-    ...(name === IMAGE && RESTORING),
+    ...(image && RESTORING),
     ...(profile && watchImports()),
   };
   try {
@@ -93,7 +93,7 @@ async function startFrom(name, base, assets, onProgress, profile) {
     onProgress({ stage: 'python', loaded: 0, total: 0, name: '' });
     await complete;
     const python = await Promise.race([loading, refused]);
-    if (name === IMAGE) python.runPython(RENEW);
+    if (image) python.runPython(RENEW);
     return python;
   } finally {
     undo();
@@ -111,25 +111,52 @@ export async function loadRest(python, assets) {
 }
 
 /**
- * Downloads the image for the next visit, unless that would not find it or wants few downloads.
+ * Downloads the image for later visits, unless these would not find it or want few downloads. It is kept inflated, which takes longer than
+ * to read more bytes.
  * @param {Assets} assets
  */
 export async function keepImage(assets) {
   const { saveData } = /** @type {any} */ (navigator).connection ?? {};
   // The development server has no image, since py_attn changes there.
   const offered = IMAGE in (await assets.manifest()).assets;
-  if (!offered || saveData || !canRestore() || !(await assets.isKept(START)) || (await assets.isKept(IMAGE))) return;
-  await timed('fetch image for later', () => assets.fetch(IMAGE));
+  if (!offered || saveData || !canRestore() || !(await assets.isKept(START))) return;
+  await timed('fetch image for later', () => assets.prepare(IMAGE, inflate));
 }
 
 /**
- * Starts all downloads at once.
- * @param {string} archive
+ * What puts Python's library, and an image its memory too, into Pyodide before Python begins.
+ * @typedef {{ arrived: Promise<unknown>, fill: (module: any) => Promise<void> }} Source `arrived` rejects where a file is not what it should be
+ */
+
+/** @param {Response} image @returns {Source} */
+function fromImage(image) {
+  const read = timed('read image', () => image.arrayBuffer());
+  const arrived = read.then((bytes) => timed('open image', () => openImage(new Uint8Array(bytes))));
+  const fill = async (/** @type {any} */ module) => {
+    const opened = await arrived;
+    await timed('load libraries', () => restore(module, opened));
+  };
+  return { arrived, fill };
+}
+
+/** @param {Promise<ArrayBuffer>} packed the first archive, compressed @returns {Source} */
+function fromArchive(packed) {
+  const arrived = packed.then((bytes) => timed('inflate', () => inflate(bytes)));
+  const fill = async (/** @type {any} */ module) => {
+    const archive = await arrived;
+    timed('unpack', () => unpack(module.FS, filesOf(archive)));
+  };
+  return { arrived, fill };
+}
+
+/**
+ * Starts all downloads at once: the interpreter's and those of archives.
+ * @param {string[]} archives
  * @param {Assets} assets
  * @param {OnBootProgress} onProgress
  */
-async function downloadAll(archive, assets, onProgress) {
-  const names = [INTERPRETER, archive];
+async function downloadAll(archives, assets, onProgress) {
+  const names = [INTERPRETER, ...archives];
   const manifest = await assets.manifest();
   const total = names.reduce((sum, name) => sum + (manifest.assets[name]?.bytes ?? 0), 0);
   /** @type {Map<string, number>} */
@@ -142,10 +169,10 @@ async function downloadAll(archive, assets, onProgress) {
     told = performance.now();
     onProgress({ stage: 'download', loaded: sum, total, name });
   };
-  const packed = timed(`fetch ${archive}`, () => assets.fetch(archive, { onProgress: progressOf(archive) }));
+  const packed = archives.map((name) => timed(`fetch ${name}`, () => assets.fetch(name, { onProgress: progressOf(name) })));
   const interpreter = assets.stream(INTERPRETER, { onProgress: progressOf(INTERPRETER) });
   const verified = timed(`fetch ${INTERPRETER}`, () => interpreter.then((found) => found.verified));
-  const finished = Promise.all([packed, verified]);
+  const finished = Promise.all([...packed, verified]);
   finished.catch(() => {}); // awaited by the caller; without this a failure before that would count as unhandled
   return { interpreter, packed, finished };
 }

@@ -15,7 +15,10 @@ import { filesOf, unpack } from './archive.js';
 
 /** Paths in an image's archive, besides the files that Python reads later. */
 const MEMORY = '/memory';
+const PAGES = '/memory.pages';
 const FACTS = '/memory.json';
+/** Bytes. Nearly half of the pages have nothing but zeros, and are left out. */
+const PAGE = 4096;
 
 /**
  * What has to be the same before Python begins, at the build and in a page.
@@ -42,15 +45,29 @@ export function canRestore() {
 }
 
 /**
- * Loads the shared libraries among files, to be called before Python begins.
- * @param {any} module Emscripten's
+ * Compiles the shared libraries among files.
  * @param {Iterable<import('./archive.js').ArchivedFile>} files
+ * @returns {Library[]}
+ * @typedef {{ path: string, compiled: Promise<WebAssembly.Module> }} Library
+ */
+export function compileLibraries(files) {
+  const libraries = Array.from(files).filter(({ path }) => path.endsWith(SHARED_LIBRARY));
+  return libraries.map(({ path, content }) => {
+    const compiled = WebAssembly.compile(content);
+    compiled.catch(() => {}); // who loads them is told
+    return { path, compiled };
+  });
+}
+
+/**
+ * Loads shared libraries, to be called before Python begins.
+ * @param {any} module Emscripten's
+ * @param {Library[]} libraries
  * @returns {Promise<Facts>}
  */
-export async function loadLibraries(module, files) {
-  for (const { path, content } of files) {
-    if (!path.endsWith(SHARED_LIBRARY)) continue;
-    const exports = await module.loadWebAssemblyModule(content, { loadAsync: true }, path, {});
+export async function loadLibraries(module, libraries) {
+  for (const { path, compiled } of libraries) {
+    const exports = await module.loadWebAssemblyModule(await compiled, { loadAsync: true }, path, {});
     // When Python opens this file, it is open already.
     Object.assign(module.newDSO(path, undefined, exports), { global: false });
     // Python asks for this function by its name then, and so it has its place in the table.
@@ -66,19 +83,30 @@ export function usedMemory(module) {
 }
 
 /**
- * Prepares Pyodide, in whose `fsInit` this is called, for restoring an image. `loadPyodide` needs `RESTORING` among its options.
- * @param {any} module Emscripten's
+ * What can be done with an image before the interpreter is there.
  * @param {Uint8Array<ArrayBuffer>} archive
+ * @returns {Image}
  * @throws {ImageError}
+ * @typedef {{ snapshot: Uint8Array<ArrayBuffer>, expected: Facts, files: import('./archive.js').ArchivedFile[], libraries: Library[] }} Image
  */
-export async function restore(module, archive) {
+export function openImage(archive) {
   const contents = new Map(Array.from(filesOf(archive), ({ path, content }) => [path, content]));
-  const snapshot = taken(contents, MEMORY);
-  const expected = JSON.parse(new TextDecoder().decode(taken(contents, FACTS)));
+  const [memory, pages, facts] = [MEMORY, PAGES, FACTS].map((path) => taken(contents, path));
   // Copies, as the memory would otherwise be kept with the files beside it.
   const files = Array.from(contents, ([path, content]) => ({ path, content: content.slice() }));
+  const libraries = compileLibraries(files);
+  return { snapshot: withZeros(memory, pages), expected: JSON.parse(new TextDecoder().decode(facts)), files, libraries };
+}
+
+/**
+ * Prepares Pyodide, in whose `fsInit` this is called, for restoring an image. `loadPyodide` needs `RESTORING` among its options.
+ * @param {any} module Emscripten's
+ * @param {Image} image
+ * @throws {ImageError}
+ */
+export async function restore(module, { snapshot, expected, files, libraries }) {
   unpack(module.FS, files);
-  const { tableLength, sum } = await loadLibraries(module, files);
+  const { tableLength, sum } = await loadLibraries(module, libraries);
   if (tableLength !== expected.tableLength || sum !== expected.sum) {
     throw new ImageError(`${tableLength} functions and memory's sum ${sum}, expected ${expected.tableLength} and ${expected.sum}`);
   }
@@ -127,6 +155,36 @@ export function difference(snapshot, before) {
   const header = new Uint32Array(snapshot.buffer, snapshot.byteOffset, 2)[1];
   const words = new Uint32Array(snapshot.buffer, snapshot.byteOffset + header, before.length);
   for (let at = 0; at < before.length; at++) words[at] ^= before[at];
+}
+
+/**
+ * The files of an image that `restore` reads, by their names in its archive.
+ * @param {Uint8Array<ArrayBuffer>} snapshot what `difference` left of it
+ * @param {Facts} facts
+ * @returns {Record<string, Uint8Array>} pages that are not zeros; the snapshot's length and the numbers of these pages as 32-bit words; facts as JSON
+ */
+export function filesOfImage(snapshot, facts) {
+  const count = Math.ceil(snapshot.length / PAGE);
+  const partOf = (/** @type {number} */ page) => snapshot.subarray(page * PAGE, (page + 1) * PAGE);
+  const pages = Array.from({ length: count }, (_, page) => page).filter((page) => partOf(page).some((byte) => byte !== 0));
+  const memory = new Uint8Array(pages.length * PAGE);
+  for (const [n, page] of pages.entries()) memory.set(partOf(page), n * PAGE);
+  return {
+    [MEMORY.slice(1)]: memory,
+    [PAGES.slice(1)]: new Uint8Array(Uint32Array.of(snapshot.length, ...pages).buffer),
+    [FACTS.slice(1)]: new TextEncoder().encode(JSON.stringify(facts)),
+  };
+}
+
+/** The whole snapshot. @param {Uint8Array} memory @param {Uint8Array} pages */
+function withZeros(memory, pages) {
+  const [length, ...numbers] = new Uint32Array(pages.slice().buffer);
+  const snapshot = new Uint8Array(length);
+  for (const [n, page] of numbers.entries()) {
+    const at = page * PAGE;
+    snapshot.set(memory.subarray(n * PAGE, n * PAGE + Math.min(PAGE, length - at)), at);
+  }
+  return snapshot;
 }
 
 /** @param {Uint32Array} words */
