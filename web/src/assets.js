@@ -5,6 +5,8 @@
  * An insecure context has neither the Cache API nor crypto.subtle; there nothing is kept, and only the size is checked.
  */
 
+import { canKeepFiles, keepFile, keptFile } from './kept-files.js';
+
 /**
  * @typedef {{ path: string, bytes: number, sha256: string }} ManifestEntry
  * @typedef {{ version: string, assets: Record<string, ManifestEntry> }} Manifest
@@ -89,43 +91,39 @@ export function createAssets(baseUrl) {
 
   /** Whether a later visit finds an asset in the browser's cache. @param {string} name */
   async function isKeptNow(name) {
-    return Boolean(await keptAt(name, addressOf));
+    const { assets } = await manifest();
+    return name in assets && Boolean(await (await openCache())?.match(addressOf(assets[name])));
   }
 
   /**
-   * Keeps what `prepare` makes of an asset for later visits, in place of the asset; `prepared` finds it then. Where nothing
-   * can be kept, or that is kept already, nothing is downloaded.
+   * Keeps what `make` makes of an asset for later visits, in place of the asset; `prepared` finds it then. Where that is kept
+   * already, or nothing can be, nothing is downloaded. For workers: see kept-files.js.
    *
    * Rejects like `fetch`.
    *
    * @param {string} name
-   * @param {(bytes: ArrayBuffer) => Promise<Uint8Array<ArrayBuffer>>} prepare
+   * @param {(bytes: ArrayBuffer) => Promise<Uint8Array>} make
    */
-  async function prepare(name, prepare) {
+  async function prepare(name, make) {
     const entry = await find(name);
-    const cache = await openCache();
-    if (!cache || (await prepared(name))) return;
+    if (!(await canKeepFiles()) || (await prepared(name))) return;
     const bytes = await download(name, entry, addressOf(entry), () => {}, undefined);
     await verify(name, entry, bytes);
-    await keep(cache, preparedAddressOf(entry), await prepare(bytes));
+    await keepFile(keptName(name), entry.sha256, await make(bytes));
   }
 
-  /** What an earlier visit made of this version of an asset, if it is kept. @param {string} name @returns {Promise<Response | undefined>} */
+  /**
+   * What reads that which an earlier visit made of this version of an asset, if it is kept.
+   * @param {string} name
+   */
   async function prepared(name) {
-    return keptAt(name, preparedAddressOf);
-  }
-
-  /** @param {string} name @param {(entry: ManifestEntry) => URL} address */
-  async function keptAt(name, address) {
     const { assets } = await manifest();
-    return name in assets ? (await openCache())?.match(address(assets[name])) : undefined;
+    return name in assets ? keptFile(keptName(name), assets[name].sha256) : undefined;
   }
 
-  /** @param {ManifestEntry} entry */
-  function preparedAddressOf(entry) {
-    const url = addressOf(entry);
-    url.searchParams.set('prepared', '');
-    return url;
+  /** Sites of one origin may lie at several paths. @param {string} name */
+  function keptName(name) {
+    return encodeURIComponent(`${new URL(baseUrl).pathname}${name}`);
   }
 
   return { manifest, address, fetch: fetchAsset, stream, isKept: isKeptNow, prepare, prepared };
@@ -222,7 +220,7 @@ export async function isKept(path) {
 /**
  * @param {Cache} cache
  * @param {URL} url
- * @param {ArrayBuffer | Uint8Array<ArrayBuffer>} bytes
+ * @param {ArrayBuffer} bytes
  */
 async function keep(cache, url, bytes) {
   try {

@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { AssetError, createAssets } from '../src/assets.js';
+import { fakeFiles } from './fake-files.js';
 
 const content = new TextEncoder().encode('weights');
 const sha256 = new Uint8Array(await crypto.subtle.digest('SHA-256', content)).reduce((text, byte) => text + byte.toString(16).padStart(2, '0'), '');
@@ -105,6 +106,7 @@ describe('createAssets', () => {
   });
 
   it('keeps what is made of a file in place of the file, once', async () => {
+    fakeFiles();
     const assets = createAssets(BASE);
     const make = vi.fn(async (/** @type {ArrayBuffer} */ bytes) => new Uint8Array(bytes).slice(1));
     expect(await assets.prepared('a')).toBeUndefined();
@@ -112,18 +114,20 @@ describe('createAssets', () => {
     await assets.prepare('a', make);
     await assets.prepare('a', make);
     expect(make).toHaveBeenCalledTimes(1);
-    expect([...kept.keys()]).toEqual([`${FILE}&prepared=`]);
-    const found = await createAssets(BASE).prepared('a');
-    expect(new Uint8Array(/** @type {any} */ (await found?.arrayBuffer()))).toEqual(content.slice(1));
-    expect(await assets.isKept('a')).toBe(false);
+    expect(await (await createAssets(BASE).prepared('a'))?.()).toEqual(content.slice(1));
+    expect([...kept.keys()]).toEqual([]);
+    // Another version takes its place.
+    answers.set(`${BASE}manifest.json`, manifest({ sha256: 'other' }));
+    expect(await createAssets(BASE).prepared('a')).toBeUndefined();
   });
 
   it('makes nothing of a file that is not what the manifest says, nor where nothing is kept', async () => {
     const make = vi.fn();
+    await createAssets(BASE).prepare('a', make);
+    expect(asked).toEqual([`${BASE}manifest.json`]);
+    fakeFiles();
     answers.set(FILE, () => new Response('strange'));
     await expect(createAssets(BASE).prepare('a', make)).rejects.toThrow(AssetError);
-    vi.stubGlobal('caches', { open: async () => Promise.reject(new Error('forbidden')) });
-    await createAssets(BASE).prepare('a', make);
     expect(make).not.toHaveBeenCalled();
   });
 

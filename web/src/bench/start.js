@@ -1,6 +1,7 @@
 /** How long the main page takes to its first map, in a frame of this page: with an empty cache, and again with a full one. */
 
 import { ASSET_CACHE, createAssets } from '../assets.js';
+import { forgetFiles } from '../kept-files.js';
 import { NOTES_CACHE } from '../notes.js';
 import { INTERPRETER } from '../runtime/boot.js';
 
@@ -38,6 +39,7 @@ export async function measureStart(place, visit) {
 /** Empties what a visit keeps. */
 async function forget() {
   for (const name of [ASSET_CACHE, NOTES_CACHE]) await caches.delete(name);
+  await forgetFiles();
   // The browser keeps machine code with the response that it was made from; a new response has none.
   const interpreter = await createAssets(document.baseURI).address(INTERPRETER);
   await (await fetch(interpreter, { cache: 'reload' })).arrayBuffer();

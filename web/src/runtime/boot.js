@@ -30,10 +30,10 @@ const REST = 'python-rest';
 export async function bootPython(base, assets, onProgress, profile) {
   if (profile) watchWebAssembly();
   await timed('fetch manifest', () => assets.manifest());
-  const image = canRestore() ? await assets.prepared(IMAGE) : undefined;
-  if (image) {
+  const readImage = canRestore() ? await assets.prepared(IMAGE) : undefined;
+  if (readImage) {
     try {
-      return await startFrom(image, base, assets, onProgress, profile);
+      return await startFrom(readImage, base, assets, onProgress, profile);
     } catch (error) {
       if (error instanceof AssetError) throw error; // the interpreter is not there
       console.info(`py-attn: Python starts without its image: ${error instanceof Error ? error.message : error}`);
@@ -43,17 +43,17 @@ export async function bootPython(base, assets, onProgress, profile) {
 }
 
 /**
- * @param {Response | undefined} image that was kept; without one Python starts from bytecode
+ * @param {(() => Promise<Uint8Array<ArrayBuffer>>) | undefined} readImage reads the image that was kept; without one Python starts from bytecode
  * @param {string} base
  * @param {Assets} assets
  * @param {OnBootProgress} onProgress
  * @param {boolean} profile
  * @returns {Promise<any>} Pyodide
  */
-async function startFrom(image, base, assets, onProgress, profile) {
-  const { interpreter, packed, finished } = await downloadAll(image ? [] : [START], assets, onProgress);
-  const source = image ? fromImage(image) : fromArchive(packed[0]);
-  const complete = Promise.all([finished, source.arrived]);
+async function startFrom(readImage, base, assets, onProgress, profile) {
+  const { interpreter, packed, finished } = await downloadAll(readImage ? [] : [START], assets, onProgress);
+  const source = readImage ? fromImage(readImage) : fromArchive(packed[0]);
+  const complete = Promise.all([finished, source.downloaded]);
   const indexURL = new URL('pyodide/', base).href;
   const undo = answerFetch({
     [`${indexURL}${INTERPRETER}`]: async () => asWebAssembly((await interpreter).response),
@@ -82,7 +82,7 @@ async function startFrom(image, base, assets, onProgress, profile) {
         await new Promise(() => {}); // without its library or its memory Python does not begin
       }
     },
-    ...(image && RESTORING),
+    ...(readImage && RESTORING),
     ...(profile && watchImports()),
   };
   try {
@@ -93,7 +93,7 @@ async function startFrom(image, base, assets, onProgress, profile) {
     onProgress({ stage: 'python', loaded: 0, total: 0, name: '' });
     await complete;
     const python = await Promise.race([loading, refused]);
-    if (image) python.runPython(RENEW);
+    if (readImage) python.runPython(RENEW);
     return python;
   } finally {
     undo();
@@ -125,18 +125,19 @@ export async function keepImage(assets) {
 
 /**
  * What puts Python's library, and an image its memory too, into Pyodide before Python begins.
- * @typedef {{ arrived: Promise<unknown>, fill: (module: any) => Promise<void> }} Source `arrived` rejects where a file is not what it should be
+ * @typedef {{ downloaded?: Promise<unknown>, fill: (module: any) => Promise<void> }} Source `downloaded` rejects where a download fails
  */
 
-/** @param {Response} image @returns {Source} */
-function fromImage(image) {
-  const read = timed('read image', () => image.arrayBuffer());
-  const arrived = read.then((bytes) => timed('open image', () => openImage(new Uint8Array(bytes))));
+/** @param {() => Promise<Uint8Array<ArrayBuffer>>} readImage @returns {Source} */
+function fromImage(readImage) {
+  const arrived = timed('read image', readImage).then((archive) => timed('open image', () => openImage(archive)));
   const fill = async (/** @type {any} */ module) => {
     const opened = await arrived;
     await timed('load libraries', () => restore(module, opened));
   };
-  return { arrived, fill };
+  // `fill` tells of an image that cannot be read: when the interpreter is there, so that starting again finds nothing going on.
+  arrived.catch(() => {});
+  return { fill };
 }
 
 /** @param {Promise<ArrayBuffer>} packed the first archive, compressed @returns {Source} */
@@ -146,7 +147,7 @@ function fromArchive(packed) {
     const archive = await arrived;
     timed('unpack', () => unpack(module.FS, filesOf(archive)));
   };
-  return { arrived, fill };
+  return { downloaded: arrived, fill };
 }
 
 /**
