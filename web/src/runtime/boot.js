@@ -111,8 +111,8 @@ export async function loadRest(python, assets) {
 }
 
 /**
- * Downloads the image for later visits, unless these would not find it or want few downloads. It is kept inflated, which takes longer than
- * to read more bytes.
+ * Downloads the image for later visits, unless these would not find it or want few downloads. It is kept inflated, as inflating takes longer
+ * than reading more bytes.
  * @param {Assets} assets
  */
 export async function keepImage(assets) {
