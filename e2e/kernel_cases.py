@@ -13,6 +13,8 @@ Case = dict[str, Any]
 
 FLOATS = ("float32", "float16", "bfloat16")
 VIEWS = ("plain", "swapped", "columns", "offset", "steps")
+#: Those of `pa.attention` that every adapter of the tests has.
+VARIANTS = ("naive", "rows", "tiled", "subgroup")
 LENGTHS = (0, 1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 64, 67, 97, 130)
 HEAD_DIMS = (
     1,
@@ -72,6 +74,11 @@ OPTIONAL = {
 def dtypes(query: str, key: str | None = None, value: str | None = None) -> dict[str, str]:
     """The three operands' dtypes; key and value are the query's unless given."""
     return {"query": query, "key": key or query, "value": value or key or query}
+
+
+def variants_in_turn(n: int) -> tuple[str, ...]:
+    """Two of the variants for a list's n-th item, the others for the next: they share what finds a score."""
+    return VARIANTS[n % 2 :: 2]
 
 
 def mask_shapes(score_shape: tuple[int, int, int, int]) -> list[list[int]]:

@@ -15,6 +15,7 @@ from e2e.kernel_cases import (
     HEAD_DIMS,
     HEADS,
     LENGTHS,
+    VARIANTS,
     VIEWS,
     attention_case,
     dtypes,
@@ -24,8 +25,6 @@ from e2e.kernel_cases import (
 )
 from e2e.page.attention import check_attention, has_variant
 from py_attn.kernels.attention.tiles import CANDIDATES, Tile
-
-VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from e2e.kernel_cases import FLOATS
+from e2e.kernel_cases import FLOATS, VARIANTS
 from e2e.page.extremes import check_extreme, check_extreme_decode, check_extreme_packed
 from e2e.page.gradients import FORMS, HALVES
 from e2e.test_kernels_attention import TILES
 
 Case = dict[str, Any]
-VARIANTS = ("naive", "rows", "tiled", "subgroup")
 MASKS = ("-1e4", "-65504", "-1e6", "-1e8", "-1e9", "lowest", "plus", "apart", "infinite", "padding")
 MODS = ("+1e8", "-1e8", "-3e38")
 #: Ways of calling attention in which a NaN must come through.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from e2e.kernel_cases import FLOATS, mask_shapes
+from e2e.kernel_cases import FLOATS, VARIANTS, mask_shapes, variants_in_turn
 from e2e.lab import PythonError
 from e2e.page.gradients import (
     FORMS,
@@ -25,7 +25,6 @@ from e2e.page.gradients import (
 
 Case = dict[str, Any]
 MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
-VARIANTS = ("naive", "rows", "tiled", "subgroup")
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +152,10 @@ def test_gradients_of_the_widest_heads(check):
 def test_mods(check, mod):
     number = MODS.index(mod)
     forms, others = in_turn(number)
-    # The variants share the text that finds a score: each mod meets two of them, in turn.
-    variants = VARIANTS[number % 2 :: 2]
-    cases = [dense(mod=mod, variant=variant, seed=n, forms=forms) for n, variant in enumerate(variants)]
+    cases = [
+        dense(mod=mod, variant=variant, seed=n, forms=forms)
+        for n, variant in enumerate(variants_in_turn(number))
+    ]
     cases.append(dense(mod=mod, seed=9, keywords={"causal": True, "softcap": 5.0}, forms=others))
     check(check_gradients, *cases)
 

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from e2e.kernel_cases import FLOATS
+from e2e.kernel_cases import FLOATS, VARIANTS, variants_in_turn
 from e2e.page.attention import has_variant
 from e2e.page.gradients import FORMS, HALVES
 from e2e.page.hidden import check_hidden, check_hidden_decode, check_largest, check_largest_gradients
 from e2e.test_kernels_attention import TILES
 
 Case = dict[str, Any]
-VARIANTS = ("naive", "rows", "tiled", "subgroup")
 #: What hides keys, and what changes scores besides.
 HIDING = (
     ["bool"],
@@ -106,11 +105,6 @@ def test_anything(check, some):
     check(*(some[0] | {name: case[name] for name in RUN_TIME} for case in some))
 
 
-def in_turn(n: int) -> tuple[str, ...]:
-    """Two of the variants for one way of hiding, the others for the next: they share most of their text."""
-    return VARIANTS[n % 2 :: 2]
-
-
 @pytest.mark.parametrize("hide", HIDING, ids="+".join)
 def test_every_way_of_hiding(check, hide):
     n = HIDING.index(hide)
@@ -118,7 +112,7 @@ def test_every_way_of_hiding(check, hide):
     check(
         *(
             common | {"variant": variant, "where": WHERE[m % 3], "what": WHAT[m % 2], "forms": [FORMS[m % 4]]}
-            for m, variant in enumerate(in_turn(n), n)
+            for m, variant in enumerate(variants_in_turn(n), n)
         )
     )
 
@@ -162,7 +156,7 @@ def test_packed_sequences(check, hide):
     n = PACKED_HIDING.index(hide)
     lengths = {"row_lengths": [3, 0, 35, 4], "key_lengths": [7, 4, 33, 9], "forms": HALVES[n % 2]}
     everywhere = {"where": ["query", "value", "grad"], "what": ["nan", "inf"], "seed": 2}
-    cases = [hidden(variant=variant, hide=hide, **lengths) for variant in in_turn(n)]
+    cases = [hidden(variant=variant, hide=hide, **lengths) for variant in variants_in_turn(n)]
     check(*cases, *(case | everywhere for case in cases))
 
 

@@ -5,7 +5,7 @@ import path from "node:path";
 import { loadPyodide } from "pyodide";
 import createModule from "pyodide/pyodide.asm.mjs";
 import { EMPTY_ZIP, LIBRARY, filesOf, unpack } from "../web/src/runtime/archive.js";
-import { canRestore, compileLibraries, difference, loadLibraries, filesOfImage, usedMemory } from "../web/src/runtime/image.js";
+import { canRestore, compileLibraries, difference, filesOfImage, loadLibraries, usedMemory } from "../web/src/runtime/image.js";
 
 const IMPORT = `
 import importlib, sys

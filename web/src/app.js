@@ -2,7 +2,7 @@
 
 import { startAddress } from './address.js';
 import { createApi } from './api.js';
-import { isKept } from './assets.js';
+import { isPathKept } from './assets.js';
 import { EXAMPLES, fileOf, mountExamples } from './first/examples.js';
 import { standIn } from './first/stand-in.js';
 import { describeFileError, shortError } from './format.js';
@@ -373,7 +373,7 @@ class App {
     return mountWrite(this.#page.write, this.#store, createApi(this.#store.call), {
       loadModel: async (choice, onProgress) => (await this.#runtime.loadModel(onProgress, choice)).loaded,
       cancelModel: () => void this.#runtime.cancelLoad(),
-      hasModel: () => isKept('models/smollm2/'),
+      hasModel: () => isPathKept('models/smollm2/'),
       open: (source, focus) => {
         const wanted = this.#wanted;
         this.#wanted = null;

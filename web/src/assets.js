@@ -90,7 +90,7 @@ export function createAssets(baseUrl) {
   }
 
   /** Whether a later visit finds an asset in the browser's cache. @param {string} name */
-  async function isKeptNow(name) {
+  async function isKept(name) {
     const { assets } = await manifest();
     return name in assets && Boolean(await (await openCache())?.match(addressOf(assets[name])));
   }
@@ -126,7 +126,7 @@ export function createAssets(baseUrl) {
     return encodeURIComponent(`${new URL(baseUrl).pathname}${name}`);
   }
 
-  return { manifest, address, fetch: fetchAsset, stream, isKept: isKeptNow, prepare, prepared };
+  return { manifest, address, fetch: fetchAsset, stream, isKept, prepare, prepared };
 }
 
 /** @param {URL} url @returns {Promise<Manifest>} */
@@ -212,7 +212,7 @@ async function openCache() {
  * Whether a file of the site is in the browser's cache.
  * @param {string} path of the file, or a folder with a slash at its end
  */
-export async function isKept(path) {
+export async function isPathKept(path) {
   const requests = (await (await openCache())?.keys()) ?? [];
   return requests.some(({ url }) => new URL(url).pathname.includes(`/${path}`));
 }

@@ -13,10 +13,10 @@
 
 import { filesOf, unpack } from './archive.js';
 
-/** Paths in an image's archive, besides the files that Python reads later. */
-const MEMORY = '/memory';
-const PAGES = '/memory.pages';
-const FACTS = '/memory.json';
+/** Files in an image's archive, besides those that Python reads later. */
+const MEMORY = 'memory';
+const PAGES = 'memory.pages';
+const FACTS = 'memory.json';
 /** Bytes. Nearly half of the pages have nothing but zeros, and are left out. */
 const PAGE = 4096;
 
@@ -91,7 +91,7 @@ export function usedMemory(module) {
  */
 export function openImage(archive) {
   const contents = new Map(Array.from(filesOf(archive), ({ path, content }) => [path, content]));
-  const [memory, pages, facts] = [MEMORY, PAGES, FACTS].map((path) => taken(contents, path));
+  const [memory, pages, facts] = [MEMORY, PAGES, FACTS].map((name) => taken(contents, `/${name}`));
   // Copies, as the memory would otherwise be kept with the files beside it.
   const files = Array.from(contents, ([path, content]) => ({ path, content: content.slice() }));
   const libraries = compileLibraries(files);
@@ -170,9 +170,9 @@ export function filesOfImage(snapshot, facts) {
   const memory = new Uint8Array(pages.length * PAGE);
   for (const [n, page] of pages.entries()) memory.set(partOf(page), n * PAGE);
   return {
-    [MEMORY.slice(1)]: memory,
-    [PAGES.slice(1)]: new Uint8Array(Uint32Array.of(snapshot.length, ...pages).buffer),
-    [FACTS.slice(1)]: new TextEncoder().encode(JSON.stringify(facts)),
+    [MEMORY]: memory,
+    [PAGES]: new Uint8Array(Uint32Array.of(snapshot.length, ...pages).buffer),
+    [FACTS]: new TextEncoder().encode(JSON.stringify(facts)),
   };
 }
 
