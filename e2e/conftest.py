@@ -1,6 +1,8 @@
 """What the end-to-end tests stand on: the built site under a sub-path, a browser, and Python in the page.
 
-- ``site_url``: the address of the built site, on a loopback server, under a path of several folders.
+- ``site_url``: the address of the built site, on a loopback server, under a path of several folders; without
+  the image of Python that pages fetch after their first map, so that a later visit starts faster. Tests that
+  are about the site as a whole or about later visits take ``whole_site_url``, which has it.
 - ``page``: a fresh page that is watched: console errors, page errors and requests to other hosts fail the
   test; errors that are meant to happen are named by regular expressions in
   ``@pytest.mark.expects_console_errors(*patterns)``.
@@ -10,6 +12,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -54,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "expects_console_errors(*patterns): console or page errors that match are meant to happen"
     )
+    config.addinivalue_line(
+        "markers", "thorough: more cases of what other tests check; `npm run test:thorough` runs it"
+    )
     config.addinivalue_line("markers", "needs_page(reason): why a test with `lab` runs in a page only")
 
 
@@ -74,9 +80,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def site_url() -> Iterator[str]:
+def whole_site_url() -> Iterator[str]:
     """The built site's address; the site is brought up to date first."""
     with serving(build(), SUB_PATH) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def site_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site without the image of Python: a page of a test that ends before the next visit
+    would fetch, unpack and store it for nothing, an eighth of all that its start costs."""
+    site, folder = build(), tmp_path_factory.mktemp("site")
+    for entry in site.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    manifest = json.loads((site / "manifest.json").read_text())
+    manifest["assets"].pop("python-image", None)
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with serving(folder, SUB_PATH) as url:
         yield url
 
 

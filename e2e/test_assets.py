@@ -1,6 +1,6 @@
 """The page's verified downloads: right bytes, clear words for every way to go wrong, cached, stoppable.
 
-The module is taken as it stands in web/src, put beside the built site, and run in a blank page of it.
+The module and what it imports are taken as they stand in web/src, and run in a blank page of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scripts.common import ROOT
 from scripts.serve import serving
 
 CONTENT = bytes(range(256)) * 4096
+MODULES = ("assets.js", "kept-files.js")
 HARNESS = """<!doctype html><link rel="icon" href="data:,"><script type="module">
     import { createAssets } from './assets.js';
     window.assets = createAssets(document.baseURI);
@@ -38,7 +39,8 @@ HARNESS = """<!doctype html><link rel="icon" href="data:,"><script type="module"
 def harness_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("assets")
     (folder / "index.html").write_text(HARNESS)
-    (folder / "assets.js").write_text((ROOT / "web" / "src" / "assets.js").read_text())
+    for module in MODULES:
+        (folder / module).write_text((ROOT / "web" / "src" / module).read_text())
     (folder / "thing.bin").write_bytes(CONTENT)
     entry = {"path": "thing.bin", "bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
     gone = {**entry, "path": "gone.bin"}

@@ -22,7 +22,7 @@ FIRST_MAP_BYTES = 18_000_000
 
 
 @pytest.fixture(scope="module")
-def measured(browser, site_url):
+def measured(browser, whole_site_url):
     """The bench page after a run of three workloads with both peers, and the lines that it posted."""
     context = browser.new_context(accept_downloads=True)
     context.set_default_timeout(PATIENCE_MS)
@@ -30,16 +30,17 @@ def measured(browser, site_url):
     lines, errors, requested = [], [], []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on(
-        "request", lambda asked: requested.append(asked.url) if not asked.url.startswith(site_url) else None
+        "request",
+        lambda asked: requested.append(asked.url) if not asked.url.startswith(whole_site_url) else None,
     )
     page.route("**/lines", lambda route: (lines.append(route.request.post_data), route.fulfill(status=204)))
-    page.goto(f"{site_url}bench.html?size=small&only=short,decode-256,varlen&starts=1&report=lines")
+    page.goto(f"{whole_site_url}bench.html?size=small&only=short,decode-256,varlen&starts=1&report=lines")
     page.wait_for_selector("html[data-bench=done]")
     until(page, lambda: "DONE" in lines, "the last line")
     yield page, lines
     context.close()
     assert errors == []
-    assert [url for url in requested if not url.startswith((site_url, "blob:", "data:"))] == []
+    assert [url for url in requested if not url.startswith((whole_site_url, "blob:", "data:"))] == []
 
 
 def posted(lines, kind):

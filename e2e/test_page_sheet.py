@@ -193,22 +193,26 @@ def pictures(page):
     return page.evaluate(THUMBS), legend, [row[int((cell + 0.5) * len(row) / cells)] for cell in range(cells)]
 
 
+def settled_pictures(page):
+    """The same once the maps have followed what was chosen last: a theme counts from the next frame on."""
+    next_frames(page)
+    expect(page.locator("#overview .thumbs")).to_have_attribute("aria-busy", "false")
+    settled_map(page)
+    return pictures(page)
+
+
 @pytest.mark.parametrize("show", ["Weights", "Weight × gradient"])
 def test_paper_has_the_maps_of_the_light_theme_also_from_the_dark_one(shown, show, artifacts):
     shown.get_by_role("radio", name=show, exact=True).check(force=True)
     shown.emulate_media(color_scheme="light")
-    settled_map(shown)
-    until(shown, lambda: shown.locator("#overview[aria-busy=true]").count() == 0, "all maps")
-    next_frames(shown)
-    light = pictures(shown)
+    light = settled_pictures(shown)
     shown.emulate_media(color_scheme="dark")
 
     def is_dark():
         return all(one != other for one, other in zip(pictures(shown), light, strict=True))
 
     until(shown, is_dark, "the maps of the dark theme")
-    shown.wait_for_timeout(500)
-    dark = pictures(shown)
+    dark = settled_pictures(shown)
     shown.emulate_media(media="print", color_scheme="dark")
     next_frames(shown)
     paper = pictures(shown)
@@ -221,7 +225,7 @@ def test_paper_has_the_maps_of_the_light_theme_also_from_the_dark_one(shown, sho
     assert pictures(shown) == dark
     shown.get_by_role("radio", name="Weights", exact=True).check(force=True)
     shown.emulate_media(media="screen", color_scheme=None)
-    settled_map(shown)
+    settled_pictures(shown)
 
 
 def far(one, other):

@@ -206,7 +206,7 @@ def test_a_site_without_its_files_says_so(page, site_url, artifacts):
 KEPT = "async () => (await (await caches.open('py-attn-assets')).keys()).map(({ url }) => url)"
 
 
-def test_a_second_visit_loads_from_the_cache(page, site_url):
+def test_a_second_visit_loads_from_the_cache(page, whole_site_url):
     answers = []
     # Not requests: the interpreter is asked for in the HTTP cache alone, which has no room for it here.
     page.context.on("response", lambda answer: answers.append(answer.url))
@@ -217,7 +217,7 @@ def test_a_second_visit_loads_from_the_cache(page, site_url):
     def images():
         return {url for url in answers if "image.pack" in url}  # kept as what was made of it
 
-    opened(page, site_url)
+    opened(page, whole_site_url)
     # What a start does without comes some time after the maps, and nobody waits until a file is stored.
     until(
         page,

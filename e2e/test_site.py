@@ -19,13 +19,13 @@ def read(url: str) -> bytes:
         return response.read()
 
 
-def test_the_manifest_says_what_is_there(site_url):
-    manifest = json.loads(read(f"{site_url}manifest.json"))
+def test_the_manifest_says_what_is_there(whole_site_url):
+    manifest = json.loads(read(f"{whole_site_url}manifest.json"))
     names = {"numpy", "markupsafe", "jinja2", "py_attn", "pyodide.asm.wasm", "python_stdlib"}
     names |= {"python-start", "python-rest", "python-image"}
     assert names | {"minilm/model.safetensors", "minilm/vocab.txt"} <= manifest["assets"].keys()
     for entry in manifest["assets"].values():
-        content = read(site_url + entry["path"])
+        content = read(whole_site_url + entry["path"])
         assert (len(content), hashlib.sha256(content).hexdigest()) == (entry["bytes"], entry["sha256"])
 
 
@@ -221,13 +221,13 @@ def visit_until_the_image_is_kept(page, url):
     until(page, lambda: page.evaluate(IMAGE_IS_KEPT), "the image of Python to be kept")
 
 
-def test_a_later_visit_has_its_imports_and_a_randomness_of_its_own(browser, site_url):
+def test_a_later_visit_has_its_imports_and_a_randomness_of_its_own(browser, whole_site_url):
     started = []
     for zone in ("Asia/Tokyo", "America/New_York"):
         with watched_context(browser, timezone_id=zone) as context:
             page = context.new_page()
-            visit_until_the_image_is_kept(page, site_url)
-            assert archives_of(page, site_url) == ["image"]
+            visit_until_the_image_is_kept(page, whole_site_url)
+            assert archives_of(page, whole_site_url) == ["image"]
             started.append(page.evaluate("(source) => pyAttn.run(source)", STARTED))
     tokyo, new_york = started
     assert tokyo[0] != new_york[0], "the same numbers would come in every visit"
@@ -236,17 +236,17 @@ def test_a_later_visit_has_its_imports_and_a_randomness_of_its_own(browser, site
     assert new_york[2:5] == [5 * 3600, 1, ["UTC-0500", "UTC-0400"]]
 
 
-def test_python_starts_without_its_image_where_that_does_not_fit(page, site_url):
+def test_python_starts_without_its_image_where_that_does_not_fit(page, whole_site_url):
     def change(route):
         answer = route.fetch()
         assert TRAMPOLINE in answer.text()
         route.fulfill(response=answer, body=answer.text().replace(TRAMPOLINE, ANOTHER_FUNCTION))
 
-    visit_until_the_image_is_kept(page, site_url)
+    visit_until_the_image_is_kept(page, whole_site_url)
     page.context.route("**/pyodide/pyodide.asm.mjs*", change)
     messages = []
     page.on("console", lambda message: messages.append(message.text))
-    assert archives_of(page, site_url) == ["image", "start"]
+    assert archives_of(page, whole_site_url) == ["image", "start"]
     assert page.evaluate("pyAttn.run('import numpy; float(numpy.linalg.det(numpy.eye(3)))')") == 1
     assert any("without its image" in text for text in messages)
 
@@ -262,8 +262,8 @@ SPOIL = """async (bytes) => {
 
 
 @pytest.mark.parametrize("spoiled", [[0] * 5000, [4, 0, 0, 0, 0, 0, 0, 0]], ids=["cut off", "another"])
-def test_python_starts_without_an_image_that_was_damaged(page, site_url, spoiled):
-    visit_until_the_image_is_kept(page, site_url)
+def test_python_starts_without_an_image_that_was_damaged(page, whole_site_url, spoiled):
+    visit_until_the_image_is_kept(page, whole_site_url)
     page.evaluate(SPOIL, spoiled)
-    assert archives_of(page, site_url) == ["image", "start"]
+    assert archives_of(page, whole_site_url) == ["image", "start"]
     assert page.evaluate("pyAttn.run('1 + 1')") == 2
