@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
+from e2e import thorough
 from e2e.error_ratios import (  # noqa: F401 - pytest looks for them here
     error_ratios,
     pytest_sessionfinish,
@@ -57,14 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "expects_console_errors(*patterns): console or page errors that match are meant to happen"
     )
-    config.addinivalue_line(
-        "markers", "thorough: more cases of what other tests check; `npm run test:thorough` runs it"
-    )
+    thorough.declare(config)
     config.addinivalue_line("markers", "needs_page(reason): why a test with `lab` runs in a page only")
 
 
+@pytest.hookimpl(tryfirst=True)  # before options of the command line choose among the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give a test time for several waits."""
+    """Mark what `npm test` leaves out; give a test time for several waits."""
+    thorough.mark_cases(config, items)
     if NATIVE:
         native_lab.leave_out(config, items)
     for item in items:

@@ -79,12 +79,14 @@ def test_several_heads_as_text_and_as_lines(open_page, name):
     open_page.get_by_role("button", name="Only this head").click()
 
 
+@pytest.mark.quick("wide")
 def test_two_heads_compared(open_page):
     open_page.locator("#compare").get_by_role("radio", name="Another head").check(force=True)
     expect(open_page.locator(".compare-body")).to_have_attribute("data-shown", re.compile("head"))
     assert violations(open_page) == []
 
 
+@pytest.mark.quick("wide")
 def test_two_texts_compared(open_page):
     open_page.locator("#compare").get_by_role("radio", name="Another text").check(force=True)
     # The model is not loaded here, so the panel says why there is nothing to compare.
@@ -93,6 +95,7 @@ def test_two_texts_compared(open_page):
     open_page.locator("#compare").get_by_role("button", name="Close").click()
 
 
+@pytest.mark.quick("wide")
 def test_a_kernel_with_an_error_in_the_editor(open_page):
     time_one(open_page)
     fork(open_page)
@@ -102,6 +105,7 @@ def test_a_kernel_with_an_error_in_the_editor(open_page):
     open_page.locator("#kernel").get_by_role("button", name="Remove").click()
 
 
+@pytest.mark.quick("wide")
 def test_the_menus_of_figures_and_tables(open_page):
     for name in (
         "Save all heads",
@@ -115,12 +119,14 @@ def test_the_menus_of_figures_and_tables(open_page):
         button.press("Escape")
 
 
+@pytest.mark.quick("wide")
 def test_synthetic_input(open_page):
     mode(open_page, "Synthetic")
     wait_for_maps(open_page, 2)
     assert violations(open_page) == []
 
 
+@pytest.mark.quick("wide")
 def test_a_file_of_ones_own(open_page):
     mode(open_page, "Your data")
     drop(open_page, "maps.npz", npz(attentions=MAPS, tokens=np.array(TOKENS)))

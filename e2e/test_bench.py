@@ -115,6 +115,7 @@ def test_the_table_the_picture_and_the_files(measured):
         assert "short" in text or "a sentence" in text
 
 
+@pytest.mark.thorough
 def test_the_language_model_and_its_peer(browser, site_url):
     page = browser.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -167,6 +168,7 @@ def test_bytes_before_the_first_map_and_over_the_wire(context, watch):
     assert not any(path.startswith("assets/o") or "jax" in path or "wllama" in path for path in paths)
 
 
+@pytest.mark.thorough
 def test_every_tile_is_compared_with_the_one_that_a_call_takes(browser, site_url):
     context = browser.new_context()
     context.set_default_timeout(PATIENCE_MS)

@@ -12,7 +12,13 @@ import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if BLOCK.search(page.read_text("utf-8"))]
+#: Its examples load the language model and take a minute.
+SLOW = "language-model"
+PAGES = [
+    pytest.param(page, id=page.stem, marks=[pytest.mark.thorough] if page.stem == SLOW else [])
+    for page in sorted(DOCS.glob("*.md"))
+    if BLOCK.search(page.read_text("utf-8"))
+]
 SHOWN = re.compile(r"^(\S.*?)  # → (.+)$", re.MULTILINE)
 # The page's device is shared with the other tests and stays theirs.
 PREPARE = """
@@ -35,7 +41,7 @@ def test_there_are_examples():
     assert len(PAGES) >= 7
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES)
 def test_examples(lab, page):
     text = page.read_text("utf-8")
     lab.run(PREPARE)

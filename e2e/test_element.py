@@ -91,15 +91,18 @@ def told(page, name, element):
 
 
 @pytest.fixture(scope="module")
-def shown(browser, site_url):
+def shown(browser, whole_site_url):
     """One page for most tests, in the light."""
     size = {"width": 1200, "height": 900}
     with watched_context(browser, "Failed to load resource", viewport=size, color_scheme="light") as context:
         page = context.new_page()
-        page.goto(serve(context, site_url))
+        requests = []
+        page.context.on("request", lambda request: requests.append(request.url))
+        page.goto(serve(context, whole_site_url))
         page.locator("#sample .painted").nth(71).wait_for()
         page.locator("#plain .painted").nth(5).wait_for()
         yield page
+    assert not any("image.pack" in url for url in requests), "an element downloads nothing for later visits"
 
 
 def test_several_elements_share_one_worker(shown, artifacts):

@@ -107,6 +107,7 @@ def test_kv_lengths(check, variant):
     )
 
 
+@pytest.mark.quick("*-bool", "naive-float16", "rows-float32", "subgroup-bfloat16")
 @pytest.mark.parametrize(
     ("variant", "kind"),
     [
@@ -185,6 +186,7 @@ def test_head_dims(check, head_dim):
         )
 
 
+@pytest.mark.quick("1-1-subgroup", "3-70-tiled", "64-64-*", "130-5-subgroup", "512-512-tiled")
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
 @pytest.mark.parametrize(
     ("head_dim", "value_head_dim"), [(1, 1), (3, 70), (64, 64), (128, 128), (130, 5), (256, 256), (512, 512)]
@@ -348,11 +350,22 @@ def tile_cases(tile, **changes):
     ]
 
 
+@pytest.mark.quick(
+    "small",
+    "resident",
+    "two buffers, deep",
+    "wide",
+    "tall",
+    "128x128 by 16x16, 2 and 16, two buffers",
+    "32x64 by 16x8, 4 and 16",
+    "8x16 by 4x2, 2 and 4",
+)
 @pytest.mark.parametrize("name", TILES)
 def test_tiles(check, name):
     check(*tile_cases(TILES[name], variant="tiled"))
 
 
+@pytest.mark.quick("rows", "two buffers, deep")
 @pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.tx <= 4][::2])
 def test_tiles_with_subgroups(check, name):
     check(*tile_cases(TILES[name], variant="subgroup"))
@@ -398,6 +411,7 @@ def test_splits_of_anything(check, cases, tail_splits):
     check(*(case | common | {"tail_split": each} for case, each in zip(cases, tail_splits, strict=True)))
 
 
+@pytest.mark.quick("tiled-2-True", "subgroup-2-False")
 @pytest.mark.parametrize(
     ("variant", "buffers", "resident"),
     [("tiled", 1, False), ("tiled", 2, True), ("subgroup", 1, True), ("subgroup", 2, False)],

@@ -146,6 +146,7 @@ def test_sinks(check):
     )
 
 
+@pytest.mark.quick("6")
 @pytest.mark.parametrize("sink_tokens", [1, 6])
 def test_sink_tokens_stay(check, sink_tokens):
     # A ring of one to seven behind them, turned by one, by a few and more than once at a time.
@@ -164,6 +165,7 @@ def test_sink_tokens_stay(check, sink_tokens):
     )
 
 
+@pytest.mark.quick("both")
 @pytest.mark.parametrize("mod", ["document", "both"])
 def test_mods_see_positions(check, mod):
     # Through a ring that has turned, with and without sink tokens.
@@ -192,6 +194,7 @@ def test_grouped_heads(check, heads, kv_heads):
     check(decode_case(*steps, heads=heads, kv_heads=kv_heads))
 
 
+@pytest.mark.quick("float32-float16", "float16-bfloat16", "bfloat16-float32")
 @pytest.mark.parametrize("key", FLOATS)
 @pytest.mark.parametrize("value", FLOATS)
 def test_storage_types(check, key, value):
@@ -201,6 +204,7 @@ def test_storage_types(check, key, value):
     )
 
 
+@pytest.mark.quick("32-32", "1-512", "511-511", "576-512")
 @pytest.mark.parametrize(
     ("head_dim", "value_head_dim"),
     [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (576, 512), (127, 5)],

@@ -79,6 +79,16 @@ def test_mods_far_from_zero(check, variant):
     check(check_extreme, *with_forms({"variant": variant, "mod": mod} for mod in MODS))
 
 
+@pytest.mark.quick(
+    "naive+tiled-plain",
+    "naive+tiled-softcap",
+    "naive+tiled-sinks",
+    "naive+tiled-bool mask",
+    "rows+subgroup-score_mod",
+    "rows+subgroup-causal",
+    "rows+subgroup-lengths",
+    "rows+subgroup-float mask",
+)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("half", [VARIANTS[::2], VARIANTS[1::2]], ids="+".join)
 def test_nan_comes_through(check, half, way):
@@ -128,6 +138,7 @@ def test_packed_sequences(check, variant):
     check(check_extreme_packed, *with_forms({"variant": variant, **case} for case in changes))
 
 
+@pytest.mark.quick("3", "7")
 @pytest.mark.parametrize("splits", [1, 3, 7])
 def test_decode(check, splits):
     changes: list[Case] = [{"mod": mod} for mod in (*MODS, "log")]

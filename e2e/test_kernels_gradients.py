@@ -136,10 +136,12 @@ def test_gradients_without_a_visible_key(check):
     check(check_gradients, dense(keywords={"kv_lengths": [0, 30], "causal": True}, queries=40))
 
 
+@pytest.mark.thorough
 def test_sums_over_many_queries(lab):
     lab.check(check_many_queries, [{"seed": 0, "rows": 1200}])
 
 
+@pytest.mark.thorough
 def test_gradients_of_the_widest_heads(check):
     check(
         check_gradients,
@@ -148,6 +150,7 @@ def test_gradients_of_the_widest_heads(check):
     )
 
 
+@pytest.mark.quick("relative", "document", "many")
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
     number = MODS.index(mod)
@@ -182,6 +185,7 @@ def test_gradients_through_the_lse(check, sinks):
     )
 
 
+@pytest.mark.quick("float16")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_masks(check, dtype):
     shapes = ((2, 4, 21, 37), (4, 1, 37), (21, 37), (2, 1, 21, 1), (37,), (1, 4, 1, 1), ())
@@ -200,6 +204,7 @@ def test_gradients_of_masks(check, dtype):
 READING = ("alibi", "relative", "learned", "bucketed", "placed", "many")
 
 
+@pytest.mark.quick("learned", "placed", "many")
 @pytest.mark.parametrize("mod", READING)
 def test_gradients_of_what_a_score_mod_reads(check, mod):
     n = READING.index(mod)
@@ -257,6 +262,7 @@ def test_packed_sequences(check, cases):
 ROOM = st.integers(70 * 72 * 4 * 3, 200_000)
 
 
+@pytest.mark.thorough
 @settings(max_examples=5)
 @given(cases=packed_cases(2), room=st.lists(ROOM, min_size=2, max_size=2))
 def test_packed_sequences_in_turns(check, cases, room):
@@ -269,6 +275,7 @@ def test_gradients_in_turns(check):
     check(check_in_turns, case, case | {"bytes": 3 * case["bytes"], "keywords": {"causal": True}})
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_gradients_with_tall_tiles(check, buffers):
     # Rows and columns that no tile divides, more than two tiles of both, and odd numbers of chunks.
@@ -321,6 +328,7 @@ def test_gradients_where_few_buffers_are_bound(check):
     )
 
 
+@pytest.mark.quick("bfloat16")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_what_a_score_mod_reads_for_packed_sequences(check, dtype):
     changes = ({}, {}, {"seed": 2, "on_gpu": False, "sinks": True, "keywords": {"window": 8, "softcap": 5.0}})

@@ -105,6 +105,9 @@ def test_anything(check, some):
     check(*(some[0] | {name: case[name] for name in RUN_TIME} for case in some))
 
 
+@pytest.mark.quick(
+    "bool", "score_mod", "bool+causal+lengths", "float+softcap+window", "mask_mod+bias+softcap"
+)
 @pytest.mark.parametrize("hide", HIDING, ids="+".join)
 def test_every_way_of_hiding(check, hide):
     n = HIDING.index(hide)
@@ -117,6 +120,7 @@ def test_every_way_of_hiding(check, hide):
     )
 
 
+@pytest.mark.quick("causal", "score_mod", "bool+causal+lengths", "float+softcap+window")
 @pytest.mark.parametrize("hide", HIDING, ids="+".join)
 def test_gradients(check, hide):
     # Two of the forms; the way of hiding before this one and that after it have the others.
@@ -151,6 +155,7 @@ def test_split_tiles_and_unrolled(check, variant):
 PACKED_HIDING = (["causal"], ["window"], ["mask_mod"], ["score_mod"], ["bias", "causal"])
 
 
+@pytest.mark.quick("window", "score_mod", "bias+causal")
 @pytest.mark.parametrize("hide", PACKED_HIDING, ids="+".join)
 def test_packed_sequences(check, hide):
     n = PACKED_HIDING.index(hide)
@@ -201,6 +206,7 @@ DECODE_HIDING = (
 )
 
 
+@pytest.mark.quick("causal", "ragged+window", "padding+mask_mod+softcap")
 @pytest.mark.parametrize("hide", DECODE_HIDING, ids="+".join)
 def test_decode(check, hide):
     cases = [

@@ -85,6 +85,7 @@ def test_anything(check, case):
     check(case)
 
 
+@pytest.mark.quick("int8-1", "q8_0-0", "q4_0-1")
 @pytest.mark.parametrize("other", [0, 1])
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_dtypes(check, dtype, other):

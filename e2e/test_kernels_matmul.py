@@ -88,6 +88,7 @@ def test_logits(lab, **case):
     lab.check(check_logits, [case])
 
 
+@pytest.mark.quick("64-64-8-4-2-False", "16-16-4-4-1-True", "48-32-4-4-2-False")
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: "-".join(map(str, config.values())))
 def test_sums_of_smollm2(lab, config):
     """Every configuration sums over as many numbers as SmolLM2-135M, for more tokens than a tile has."""

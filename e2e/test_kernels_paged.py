@@ -75,6 +75,7 @@ def test_anything(check, case):
     check(case)
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("sink_tokens", [0, 3])
 def test_lengths(check, sink_tokens):
     steps = [
@@ -88,6 +89,7 @@ def test_lengths(check, sink_tokens):
     check(*(paged_case(*steps, batch=3, sink_tokens=sink_tokens, capacity=n) for n in (12, 64)))
 
 
+@pytest.mark.quick("float16")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "q8_0"])
 def test_head_dims_of_latent_attention(check, dtype):
     """DeepSeek's MLA: a key/value head of 576 numbers, of which values have 512."""

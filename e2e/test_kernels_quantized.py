@@ -132,6 +132,7 @@ def test_logits(lab, **case):
     lab.check(check_logits, [case])
 
 
+@pytest.mark.quick("None", "*True}")
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_sizes_of_smollm2(lab, config):
     """Every configuration on the sizes of SmolLM2-135M."""

@@ -78,6 +78,7 @@ def test_anything(check, case):
     check(case)
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("sink_tokens", [0, 3])
 def test_lengths(check, sink_tokens):
     windows = [None, 0, 6, [3, 0], [2, None]]
@@ -97,6 +98,7 @@ def test_lengths(check, sink_tokens):
     )
 
 
+@pytest.mark.quick("True-both")
 @pytest.mark.parametrize(("ragged", "mod"), [(True, None), (False, None), (True, "both")])
 def test_left_padding(check, ragged, mod):
     options = [

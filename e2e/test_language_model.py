@@ -65,6 +65,7 @@ def case_of(draw, model, cache, ring):
     return case
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("ring", [False, True])
 def test_a_lack_of_room_leaves_the_text(tiny, ring):
     """Loading says what lacks room, and so does writing; then it goes on, also with a smaller cache."""
@@ -155,6 +156,7 @@ def test_a_greedy_continuation_is_the_published_one(published):
 
 
 # The float64 reference writes all of them: tests/test_models_smollm2_reference.py.
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(0, len(PUBLISHED["continuations"]), 2))
 def test_every_token_of_a_published_continuation_is_the_likeliest(published, number):
     expected = PUBLISHED["continuations"][number]
@@ -201,6 +203,7 @@ def test_steps_that_are_only_timed(tiny, ring):
     )
 
 
+@pytest.mark.thorough
 def test_a_lost_device_leaves_the_text(tiny):
     # The last test, as a new device compiles everything again.
     case = {"model": "grouped", "ids": text_of(6, 9), "count": 20, "context": 40}

@@ -98,6 +98,7 @@ def test_an_address_before_the_model_is_there_says_whose_maps_are_shown(page, si
     expect(page.locator(".input-message")).to_contain_text("Type a few words")
 
 
+@pytest.mark.quick("#layer=99*", "#__proto__*")
 @pytest.mark.parametrize(
     "address",
     [

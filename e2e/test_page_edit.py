@@ -113,6 +113,7 @@ def wait_for_typing_to_be_applied(page):
     assert page.evaluate("window.pyAttn.run('1 + 2')") == 3
 
 
+@pytest.mark.thorough
 def test_a_text_that_never_ends_is_ended_and_waits_for_the_visitor(shown):
     preset(shown, "Sliding window")
     status, applied = (
@@ -186,6 +187,7 @@ def test_stop_beside_the_text_ends_it_for_good(edited, artifacts):
     expect(edited.locator("#focus header p")).to_contain_text("Your score_mod is applied")
 
 
+@pytest.mark.thorough
 def test_the_consoles_stop_does_not_apply_it_again(edited):
     edited.locator("#console .cm-content").click()
     edited.keyboard.press("ControlOrMeta+Enter")

@@ -1,5 +1,6 @@
 """For kernel authors: a kernel is edited on the page, checked while it is typed, timed, copied as Python."""
 
+import pytest
 from playwright.sync_api import expect
 
 from e2e.lab import until, wait_for_maps, wait_until_ready
@@ -157,6 +158,7 @@ def test_a_measurement_is_cancelled_and_one_of_another_layer_is_kept(shown):
     expect(kernel.get_by_role("button", name="Run")).to_be_enabled()
 
 
+@pytest.mark.thorough
 def test_the_table_has_one_unit_a_column(shown):
     time_one(shown)
     kernel = shown.locator("#kernel")

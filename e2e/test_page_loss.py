@@ -50,6 +50,7 @@ def synthetic(page, maps=2):
     page.wait_for_selector(f'#overview[data-painted="{maps}"]')
 
 
+@pytest.mark.thorough
 def test_every_panel_says_that_there_is_no_room(sample):
     expect(sample.locator("#decode .slots li").first).to_be_visible()
     python(sample, NO_ROOM)
@@ -103,6 +104,7 @@ def test_a_kernel_of_ones_own_keeps_its_name_and_text(sample):
     expect(own(sample, "mine").locator(".ok")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_score_mod_and_a_comparison_are_applied_again(sample):
     write(sample, "def score_mod(score, b, h, q_idx, kv_idx): return 3 * score")
     expect(sample.locator(".edit-status")).to_contain_text("score_mod traced into WGSL")
@@ -250,6 +252,7 @@ def busy(page):
     )
 
 
+@pytest.mark.thorough
 def test_maps_that_were_being_computed_come(sample):
     """Those of all heads, and a part of the one in focus."""
     lose_at_work(sample, lambda: sample.get_by_role("radio", name="Synthetic").check(force=True))
@@ -261,6 +264,7 @@ def test_maps_that_were_being_computed_come(sample):
     assert settled_map(sample)
 
 
+@pytest.mark.thorough
 def test_a_map_that_was_being_zoomed_comes(sample):
     lose_at_work(sample, lambda: sample.get_by_role("button", name="Zoom in").click())
     assert settled_map(sample)
@@ -271,6 +275,7 @@ def test_a_map_that_was_being_zoomed_comes(sample):
     assert settled_map(sample)
 
 
+@pytest.mark.thorough
 def test_a_comparison_of_heads_that_was_being_made_comes(sample):
     compare = sample.locator("#compare")
     another = compare.get_by_role("radio", name="Another head", exact=True)
@@ -292,6 +297,7 @@ def test_a_file_that_was_being_opened_is_shown(sample):
     expect_file(sample, "more.npz", 2, 3, 7)
 
 
+@pytest.mark.thorough
 def test_caches_that_were_being_compared_are_told_as_lost(sample):
     note, start = (sample.locator("#decode").locator(name) for name in (".caches-note", ".caches .button"))
     lose_at_work(sample, lambda: start.first.click())
@@ -302,6 +308,7 @@ def test_caches_that_were_being_compared_are_told_as_lost(sample):
     expect(note).to_contain_text("The strip below each cache shows the weights")
 
 
+@pytest.mark.thorough
 def test_a_step_of_decoding_is_made(sample):
     decode = sample.locator("#decode")
     position = int(decode.locator("input[type=range]").input_value())
@@ -311,6 +318,7 @@ def test_a_step_of_decoding_is_made(sample):
     expect(decode.locator(".decode-now")).to_contain_text(f"at position {position + 2} ")
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_was_being_timed_is_told_as_lost(sample):
     note, start = (
         sample.locator("#kernel .kernel-note"),
@@ -322,6 +330,7 @@ def test_a_kernel_that_was_being_timed_is_told_as_lost(sample):
     expect(note).to_contain_text("Medians")
 
 
+@pytest.mark.thorough
 def test_a_text_that_was_being_applied_is_applied(sample):
     lose_at_work(sample, lambda: preset(sample, "Sliding window"))
     expect(sample.locator(".edit-status")).to_contain_text("mask_mod traced into WGSL")
@@ -330,6 +339,7 @@ def test_a_text_that_was_being_applied_is_applied(sample):
     expect(sample.locator("#kernel .kernel-note")).to_contain_text("with your mask_mod")
 
 
+@pytest.mark.quick("Measure")
 @pytest.mark.parametrize("name", ["Measure", "Compare"])
 def test_what_the_language_model_was_asked_is_told_as_lost(sample, name):
     page = prepared(sample)

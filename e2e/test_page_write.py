@@ -315,6 +315,7 @@ def test_an_empty_prompt_and_a_full_cache_are_said(writer):
     expect(message).to_contain_text("the prompt has 2,050 tokens")
 
 
+@pytest.mark.thorough
 def test_a_lost_device_leaves_the_text(writer):
     page = writer
     generate(page, 10)

@@ -181,6 +181,7 @@ def test_what_an_address_says_of_a_text_gives_way_to_the_model(page, site_url):
     expect(tokens(page)).to_have_count(3)
 
 
+@pytest.mark.quick("change0", "change3")
 @pytest.mark.parametrize(
     "change",
     [
@@ -200,6 +201,7 @@ def test_an_address_that_holds_no_text_gets_a_note(page, site_url, change):
     assert settled(page) == "#write=1"
 
 
+@pytest.mark.quick("#write=1.x*")
 @pytest.mark.parametrize("address", ["#write=1.AAAA", "#write=2", "#write=1.x%3Cb%3E"])
 def test_an_address_that_is_damaged_gets_a_note(page, site_url, address):
     page.goto(site_url + address)

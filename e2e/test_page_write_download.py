@@ -140,6 +140,7 @@ def test_a_download_is_cancelled_in_the_middle_and_begun_again(writer, halfway):
     writes_at_last(page)
 
 
+@pytest.mark.thorough
 @pytest.mark.expects_console_errors("Failed to load resource")
 def test_a_connection_that_breaks_in_the_middle_is_said(writer, halfway):
     page = writer
@@ -207,6 +208,7 @@ def test_a_file_that_is_no_model_is_said(writer):
     the_rest_goes_on(page, before)
 
 
+@pytest.mark.thorough
 def test_another_input_is_chosen_while_the_model_is_loaded(writer, halfway):
     page = writer
     with served(page, half_from(halfway)):
@@ -220,6 +222,7 @@ def test_another_input_is_chosen_while_the_model_is_loaded(writer, halfway):
     writes_at_last(page)
 
 
+@pytest.mark.thorough
 def test_a_model_that_arrives_while_another_input_is_shown_writes_nothing(writer):
     page = writer
     ask_for_little(page)
@@ -247,6 +250,7 @@ def python(page, source):
     page.evaluate("(source) => window.pyAttn.run(source)", source)
 
 
+@pytest.mark.thorough
 def test_no_room_for_the_weights_is_said(writer):
     page = writer
     before = allocated(page)
@@ -261,6 +265,7 @@ def test_no_room_for_the_weights_is_said(writer):
     writes_at_last(page)
 
 
+@pytest.mark.thorough
 def test_a_smaller_cache_has_room(writer):
     page = writer
     panel, before = page.locator("#write"), allocated(page)

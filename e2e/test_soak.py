@@ -10,6 +10,7 @@ CALLS = 10_000 if NATIVE else 300
 
 
 # The whole number takes minutes on a software adapter.
+@pytest.mark.thorough
 @pytest.mark.timeout(3600)
 def test_thousands_of_calls_leave_nothing_behind(lab):
     found = lab.run(f"from e2e.page.soak import soak\nawait soak({CALLS})", timeout=3600)

@@ -45,6 +45,7 @@ def test_codes_are_those_of_the_reference(lab, shape, is_tiled):
     assert answer["scales"] <= 1
 
 
+@pytest.mark.quick("dims0-dtypes0")
 @pytest.mark.parametrize(
     ("dims", "dtypes"), [((64, 64), DTYPES), ((80, 36), DTYPES), ((128, 20), ["uniform4", "float16"])]
 )
@@ -82,6 +83,7 @@ def test_any_tiles(lab, error_ratios, batch, kv_heads, group, queries, appended,
     decode_tiles(lab, error_ratios, busy, *given, window=window)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("busy", "keys"), [(1, 1100), (2, 700)], ids=["four", "two"])
 def test_long_runs_of_tiles(lab, error_ratios, busy, keys):
     for capacity, splits in ((keys, "auto"), (keys - 150, 1)):
@@ -89,6 +91,7 @@ def test_long_runs_of_tiles(lab, error_ratios, busy, keys):
         decode_tiles(lab, error_ratios, busy, *given)
 
 
+@pytest.mark.quick("sink tokens", "both mods")
 @pytest.mark.parametrize(
     ("kept", "keywords"),
     [

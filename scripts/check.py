@@ -52,6 +52,8 @@ def site() -> None:
 TWO_WORKERS = ("--numprocesses", "2", "--dist", "loadfile")
 #: Files are begun in the order that conftest.py gives them, not those with the most tests first.
 IN_ORDER = "--no-loadscope-reorder"
+#: The mark of end-to-end tests that scripts/thorough_tests.py runs.
+THOROUGH = "thorough"
 
 GROUPS: dict[str, list[Callable[[], None]]] = {
     "lint": [
@@ -61,7 +63,7 @@ GROUPS: dict[str, list[Callable[[], None]]] = {
     "types": [python_module("mypy", "--cache-dir", str(CACHE / "mypy")), types_of_scripts],
     "unit tests": [tests_of_scripts, python_module("pytest", "tests", *TWO_WORKERS, IN_ORDER)],
     "build": [site],
-    "end-to-end tests": [python_module("pytest", "e2e", *TWO_WORKERS)],
+    "end-to-end tests": [python_module("pytest", "e2e", "-m", f"not {THOROUGH}", *TWO_WORKERS)],
 }
 
 

@@ -4,7 +4,7 @@ import { mountApp } from './app.js';
 import { Runtime } from './runtime/client.js';
 
 const profile = new URLSearchParams(location.search).has('profile');
-const runtime = new Runtime(document.baseURI.replace(/[#?].*$/u, ''), { profile });
+const runtime = new Runtime(document.baseURI.replace(/[#?].*$/u, ''), { profile, forLater: true });
 
 const door = {
   /** A promise of what there is: adapter, features, software, versions. */

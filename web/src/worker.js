@@ -59,6 +59,8 @@ const MOST_COMPILED_MS = 2000;
 const REST_AFTER_MS = 2000;
 /** Whether the first map has been answered. */
 let ended = false;
+/** Whether later visits are to start faster. */
+let isForLater = false;
 /** @type {Promise<void> | undefined} resolves when the modules are loaded that a start does not need */
 let rest;
 /** @type {AbortController | undefined} of the load of the model that is in progress */
@@ -68,11 +70,12 @@ const worker = {
   /**
    * @param {string} base the site's folder
    * @param {Listeners} listeners
-   * @param {boolean} profile
+   * @param {import('./runtime/client.js').StartOptions} options
    * @returns {Promise<Info>}
    */
-  async boot(base, { onProgress, onOutput, onOpened, onLost }, profile) {
+  async boot(base, { onProgress, onOutput, onOpened, onLost }, { profile = false, forLater = false }) {
     tellOpened = onOpened;
+    isForLater = forLater;
     assets = createAssets(base);
     output = createOutput(onOutput);
     installBridge(onLost);
@@ -207,7 +210,7 @@ function endStart() {
   setTimeout(() => {
     wholePython()
       .then(() => viewer.import_rest())
-      .then(() => keepImage(assets))
+      .then(() => (isForLater ? keepImage(assets) : undefined))
       .catch(() => {});
     void keep();
   }, REST_AFTER_MS);

@@ -6,6 +6,10 @@ import * as Comlink from 'comlink';
  * @typedef {import('../worker.js').Info} Info
  * @typedef {import('./boot.js').BootProgress} BootProgress
  * @typedef {import('./output.js').Line} Line
+ *
+ * @typedef StartOptions
+ * @property {boolean} [profile] whether to write down more than usual about the start
+ * @property {boolean} [forLater] whether to download, after the first map, what later visits start faster from
  */
 
 /** What a call rejects with when Python was stopped before it was answered. */
@@ -25,7 +29,7 @@ export class Runtime extends EventTarget {
   /** What of the page a cell of the console sees; the page sets it. @type {() => Record<string, number>} */
   focus = () => ({});
   #base;
-  #profile;
+  #options;
   /** @type {Worker} */
   #worker;
   /** @type {Comlink.Remote<import('../worker.js').PyWorker>} */
@@ -33,11 +37,11 @@ export class Runtime extends EventTarget {
   /** @type {Set<(error: Error) => void>} rejects the calls that wait for the worker */
   #waiting = new Set();
 
-  /** @param {string} base the site's folder @param {{ profile?: boolean }} [options] */
-  constructor(base, { profile = false } = {}) {
+  /** @param {string} base the site's folder @param {StartOptions} [options] */
+  constructor(base, options = {}) {
     super();
-    this.#profile = profile;
     this.#base = base;
+    this.#options = options;
     [this.#worker, this.#remote, this.ready] = this.#start();
   }
 
@@ -153,7 +157,7 @@ export class Runtime extends EventTarget {
       onOpened: (/** @type {import('../types').SourceInfo} */ source) => this.#tell('opened', source),
       onLost: (/** @type {string} */ reason) => this.#tell('lost', reason),
     });
-    const ready = this.#ask(Promise.race([remote.boot(this.#base, /** @type {any} */ (listeners), this.#profile), failed]));
+    const ready = this.#ask(Promise.race([remote.boot(this.#base, /** @type {any} */ (listeners), this.#options), failed]));
     ready.then(
       (info) => {
         this.info = info;
