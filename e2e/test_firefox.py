@@ -149,7 +149,7 @@ def test_the_page_starts_and_draws_its_maps(lab, firefox):
     assert firefox.evaluate("() => document.querySelector('.banner').hidden")
 
 
-@pytest.mark.quick("attention", "gradients", "decode", "steps", "choices")
+@pytest.mark.quick("attention", "decode", "steps", "choices")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kernels(lab, family):
     lab.check(*FAMILIES[family])

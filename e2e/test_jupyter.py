@@ -130,6 +130,7 @@ def test_a_kernel_without_a_gpu_computes_on_the_viewers(
     assert "Layer 1, head 3 (of 2 layers with 4 heads)" in json.dumps(saved["cells"][0]["outputs"])
 
 
+@pytest.mark.thorough
 @pytest.mark.expects_console_errors("WebSocket", "Kernel connection")
 def test_nothing_is_left_behind_and_nothing_hangs(page: Page, server: tuple[str, Path]):
     lab = open_cells(page, server, "again", VIEW, COMPUTE, ASK, UNTIL_GONE)

@@ -132,6 +132,7 @@ def test_what_lies_behind_the_keys(check):
     )
 
 
+@pytest.mark.quick("rows", "tiled")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_packed_sequences(check, variant):
     changes = [*({"mod": mod} for mod in (*MODS, "log")), *({"nan": x} for x in ("query", "key", "value"))]

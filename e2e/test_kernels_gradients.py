@@ -275,7 +275,7 @@ def test_gradients_in_turns(check):
     check(check_in_turns, case, case | {"bytes": 3 * case["bytes"], "keywords": {"causal": True}})
 
 
-@pytest.mark.quick("2")
+@pytest.mark.thorough
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_gradients_with_tall_tiles(check, buffers):
     # Rows and columns that no tile divides, more than two tiles of both, and odd numbers of chunks.

@@ -88,6 +88,7 @@ def test_thumbnails(check, pool):
     )
 
 
+@pytest.mark.thorough
 def test_a_mean_of_many_weights(check):
     # Few large ones and thousands that are small beside them.
     long = {"batch": 1, "queries": 60, "keys": 6000, "head_dim": 16}

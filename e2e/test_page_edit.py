@@ -213,6 +213,7 @@ def test_a_reload_keeps_the_text_and_does_not_apply_it_again(edited):
     expect(edited.locator(".edit-status")).to_contain_text("Nothing is changed")
 
 
+@pytest.mark.thorough
 def test_every_operation_is_timed_beside_its_error(shown):
     kernel = shown.locator("#kernel")
     operations = shown.evaluate("window.pyAttn.ready.then((info) => Object.keys(info.operations))")

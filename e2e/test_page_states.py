@@ -126,6 +126,7 @@ def test_sentences_of_all_kinds(page, site_url, artifacts):
     assert sentence(page).input_value().startswith("שלום")
 
 
+@pytest.mark.thorough
 def test_ten_thousand_characters_are_cut_and_it_says_so(page, site_url):
     opened(page, site_url)
     run_sentence(page, "many words " * 910)

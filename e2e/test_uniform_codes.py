@@ -91,7 +91,7 @@ def test_long_runs_of_tiles(lab, error_ratios, busy, keys):
         decode_tiles(lab, error_ratios, busy, *given)
 
 
-@pytest.mark.quick("sink tokens", "both mods")
+@pytest.mark.quick("both mods")
 @pytest.mark.parametrize(
     ("kept", "keywords"),
     [

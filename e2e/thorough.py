@@ -1,8 +1,8 @@
 """Which end-to-end tests `npm test` leaves out, so that it ends within half an hour.
 
-A test marked ``thorough`` is one more case of what another one checks. Of a parametrized test, ``quick``
-names the cases that `npm test` runs: patterns (`fnmatch`) of what stands in their square brackets, but for
-the browser's name. Its other cases are thorough. `npm run test:thorough` runs all thorough tests.
+A test marked ``thorough`` takes long, or is one more case of what another one checks. Of a parametrized test,
+``quick`` names the cases that `npm test` runs: patterns (`fnmatch`) of what stands in their square brackets,
+but for the browser's name. Its other cases are thorough. `npm run test:thorough` runs all thorough tests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 def declare(config: pytest.Config) -> None:
     """Make the marks known."""
     for line in (
-        "thorough: one more case of what another test checks, for `npm run test:thorough`",
+        "thorough: takes long, or is one more case of what another test checks; for `npm run test:thorough`",
         "quick(*patterns): the cases that `npm test` runs; the others are thorough",
     ):
         config.addinivalue_line("markers", line)

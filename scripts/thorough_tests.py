@@ -1,7 +1,7 @@
 """Runs the end-to-end tests marked ``thorough``, which `npm test` leaves out to end within half an hour.
 
-Each is one more case of what a test of `npm test` checks: another form of a kernel, another width of the
-page, another moment at which the device is lost. Arguments go to pytest:
+They take long, or are one more case of what a test of `npm test` checks: another form of a kernel, another
+width of the page, another moment at which the device is lost. Arguments go to pytest:
 ``npm run test:thorough -- e2e/test_kernels_attention.py -k causal``.
 """
 
