@@ -175,7 +175,7 @@ def test_the_table_has_one_unit_a_column(shown):
 
 
 def test_a_field_of_the_synthetic_form_says_what_is_wrong_with_it(shown):
-    shown.get_by_role("radio", name="Synthetic").check(force=True)
+    open_synthetic(shown, Length="32", Heads="8")
     shown.get_by_label("Heads", exact=True).fill("7")
     problem = shown.locator("#synthetic-kv_heads-problem")
     expect(problem).to_have_text("KV heads must divide Heads (7)")
@@ -186,6 +186,7 @@ def test_a_field_of_the_synthetic_form_says_what_is_wrong_with_it(shown):
 
 
 def test_decoding_says_where_it_differs_from_the_map(shown):
+    open_synthetic(shown, Length="32", Heads="8")
     painted = int(shown.get_attribute("#overview", "data-painted"))
     shown.get_by_role("radio", name="Sentence").check(force=True)
     wait_for_maps(shown, painted + 1)

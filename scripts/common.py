@@ -52,6 +52,11 @@ def call(command: Sequence[str | Path], failure: str, **options: object) -> None
         raise Failure(failure)
 
 
+def with_tests(options: list[str], *suites: str) -> list[str]:
+    """Arguments for pytest: `options`, behind whole suites (folders) where they name no tests of these."""
+    return options if any(option.startswith(suites) for option in options) else [*suites, *options]
+
+
 def npm() -> str:
     """The npm program's name on this system."""
     return "npm.cmd" if os.name == "nt" else "npm"

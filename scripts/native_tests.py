@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 
-from scripts.common import CACHE, VENV_PYTHON, Failure, call, run_main, say
+from scripts.common import CACHE, VENV_PYTHON, Failure, call, run_main, say, with_tests
 from scripts.setup import apt_install, can_apt_install
 from scripts.vulkan import swiftshader_environment
 
@@ -71,9 +71,7 @@ def with_adapter() -> dict[str, str]:
 def main() -> None:
     """Find an adapter, and run the tests on it."""
     variables = with_adapter()
-    options = sys.argv[1:]
-    if not any(option.startswith("e2e") for option in options):
-        options = ["e2e", *options]
+    options = with_tests(sys.argv[1:], "e2e")
     call([VENV_PYTHON, "-m", "pytest", *options], "a test failed.", env=variables)
 
 

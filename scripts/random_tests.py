@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 
-from scripts.common import VENV_PYTHON, VITEST, Failure, call, run_main, say
+from scripts.common import VENV_PYTHON, VITEST, Failure, call, run_main, say, with_tests
 
 SUITES = ("tests", "e2e")
 
@@ -21,12 +21,18 @@ def main() -> None:
     if not given.isdecimal():
         raise Failure(f"expected a seed (a whole number) first, got {given!r}.")
     everything = not options
-    if not any(option.startswith(SUITES) for option in options):
-        options = [*SUITES, *options]
     repeat = f"`npm run test:random -- {given}` repeats this run"
     say(f"seed {given}; {repeat}.")
     call(
-        [VENV_PYTHON, "-m", "pytest", "-m", "hypothesis", f"--hypothesis-seed={given}", *options],
+        [
+            VENV_PYTHON,
+            "-m",
+            "pytest",
+            "-m",
+            "hypothesis",
+            f"--hypothesis-seed={given}",
+            *with_tests(options, *SUITES),
+        ],
         f"a test failed with seed {given}; {repeat}.",
     )
     if everything:

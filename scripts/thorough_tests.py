@@ -10,14 +10,12 @@ from __future__ import annotations
 import sys
 
 from scripts.check import THOROUGH, TWO_WORKERS
-from scripts.common import VENV_PYTHON, call, run_main
+from scripts.common import VENV_PYTHON, call, run_main, with_tests
 
 
 def main() -> None:
     """Run them."""
-    options = sys.argv[1:]
-    if not any(option.startswith("e2e") for option in options):
-        options = ["e2e", *options]
+    options = with_tests(sys.argv[1:], "e2e")
     call([VENV_PYTHON, "-m", "pytest", "-m", THOROUGH, *TWO_WORKERS, *options], "pytest found problems.")
 
 

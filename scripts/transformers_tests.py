@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.common import CACHE, ROOT, Failure, call, locked, run_main, say
+from scripts.common import CACHE, ROOT, Failure, call, locked, run_main, say, with_tests
 from scripts.native_tests import with_adapter
 from scripts.setup import make_python_environment
 
@@ -59,9 +59,7 @@ def main() -> None:
     with locked("transformers"):
         python = make_python_environment(FOLDER, REQUIREMENTS, install_torch)
     variables = with_adapter() | {"HF_HUB_OFFLINE": "1"}
-    options = sys.argv[1:]
-    if not any(option.startswith(TESTS) for option in options):
-        options = [TESTS, *options]
+    options = with_tests(sys.argv[1:], TESTS)
     call([python, "-m", "pytest", *options], "a test failed.", env=variables)
 
 
