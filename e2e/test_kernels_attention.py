@@ -272,6 +272,7 @@ def matrix_cases():
         ),
         *(attention_case(**common, views=dict.fromkeys(("query", "key", "value"), view)) for view in VIEWS),
         attention_case(**common, layout="BSHD", softcap=2.0, scale=-0.3, sinks="float32"),
+        *(attention_case(**common, causal=True, scale=scale, keys=90) for scale in (0.0, -1.0, 1e-6, 3.0)),
         attention_case(**common, kv_lengths=[0, 37], mask={"dtype": "bool", "shape": [19, 37]}),
         # Tall tiles, and maxima that move within a row.
         attention_case(**common, batch=3, heads=44, kv_heads=44, head_dim=96, queries=256, keys=90, size=2.0),

@@ -57,6 +57,26 @@ def test_numbers_of_a_tile_go_together(fields):
 
 
 @pytest.mark.parametrize(
+    ("keywords", "in_exponent"),
+    [
+        ({}, True),
+        ({"causal": True, "scale": 1e-6}, True),
+        # The largest score times such a scale is not the largest, or is not a number where it is hidden.
+        ({"scale": -0.5}, False),
+        ({"scale": 0.0}, False),
+        ({"scale": 1e-42}, False),
+        # What comes between the scale and the exponent.
+        ({"softcap": 3.0}, False),
+        ({"mask": np.ones((100, 150), bool)}, False),
+        ({"score_mod": lambda score, b, h, q, k: score + 1}, False),
+    ],
+)
+def test_the_scale_is_applied_in_the_exponent_where_nothing_else_needs_it(keywords, in_exponent):
+    launch = launched((1, 4, 100, 64), (1, 2, 150, 64), (1, 2, 150, 64), **keywords)
+    assert ("fma(s[0], vec4<f32>(params.query_scale)" in launch.wgsl) == in_exponent
+
+
+@pytest.mark.parametrize(
     ("shape", "tile"),
     [
         ((1, 16, 4096, 128), MatrixTile(8, 32, team=2)),

@@ -11,7 +11,8 @@
 //## may store its next scores while another still reads the weights, in memory of their own (`weights_apart`). Two
 //## barriers and a uniform load order memory for each tile:
 //##   products of query and keys, scores stored
-//##   barrier: the next keys and this tile's values are staged, those behind them are asked for; scores become weights
+//##   barrier: scores are read, the next keys and this tile's values staged, those behind them asked for; scores become
+//##     weights
 //##   uniform load: acc is rescaled where a maximum moved far, weights · values are added
 //## With `in_turn` keys and values take turns in the same workgroup memory, so that more workgroups fit into a core, and
 //## the next keys are staged between two more barriers when the values have been read.
@@ -48,7 +49,16 @@
 //# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
 //## The driver writes out a loop that is all of a kernel, which spares moves between registers. Beside the code for rows
 //## that see numbers which are not finite it does not (bench/NOTES.md), so that some of its turns are written out here.
-//# set written_out = 8 if hides else 1
+//## Two turns are enough for it to leave a loop as it is.
+//# set written_out = 8 if hides else 1 if in_turn else 2
+//## The driver moves loads down to where their numbers are used, behind barriers too, and then they are waited for; not
+//## those behind a condition. With keys and values in turn, or the code for hidden numbers, registers are short, and what
+//## is gained is lost again.
+//# set asked_early = not in_turn and not hides
+//## The factor of the scores, where nothing but the exponent needs it.
+//# set scale = " * params.query_scale"
+//# set score_factor = "" if scale_in_exponent else scale
+//# set maximum_factor = scale if scale_in_exponent else ""
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks.
 //# set key_pitch = 2 * head_blocks + 1
@@ -142,11 +152,11 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
       }
 //# endfor
 //# endmacro
-//## Stages the keys behind this tile's and asks for those behind them.
-//# macro next_keys()
-{{ store_lines("key", head_blocks, key_loads) }}
-{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
-//# endmacro
+//##
+//## exp of a vec4 of this row's scores, less the row's reference.
+//# macro weight_of(score)
+{{ exp_of("fma(" ~ score ~ ", vec4<f32>(params.query_scale), vec4<f32>(-new_reference))" if scale_in_exponent else score ~ " - new_reference") }}
+//#- endmacro
 //# macro store_lines(name, blocks, loads)
 //# for n in range(loads)
       {
@@ -307,16 +317,26 @@ fn main(
 //# endfor
     }
     workgroupBarrier();
-//#   if not in_turn
-{{ next_keys() }}
-//#   endif
-{{ store_lines("value", value_blocks, value_loads) }}
-{{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
-
 //# for c in range(span4)
 //#   set member = 2 * c // (4 * own_keys)
-    s[{{ c }}] = bitcast<vec4<f32>>(scores[number - side + {{ member }}u][team_row * {{ score_pitch }}u + part + {{ 2 * c % (4 * own_keys) }}u]) * params.query_scale;
+    s[{{ c }}] = bitcast<vec4<f32>>(scores[number - side + {{ member }}u][team_row * {{ score_pitch }}u + part + {{ 2 * c % (4 * own_keys) }}u]){{ score_factor }};
 //# endfor
+//# if not in_turn
+{{ store_lines("key", head_blocks, key_loads) }}
+//# endif
+{{ store_lines("value", value_blocks, value_loads) }}
+//## All loads of a turn stand together: what waits for one of them waits for all that are on their way.
+//# if asked_early
+    if (tile + BK < end) {
+//# endif
+//# if not in_turn
+{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
+//# endif
+{{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
+//# if asked_early
+    }
+//# endif
+
     let first_key = tile + 4u * part;
 //# if masks or has_score_mod
 //#   for c in range(span4)
@@ -346,7 +366,7 @@ fn main(
 //# for c in range(1, span4)
     max4 = max(max4, s[{{ c }}]);
 //# endfor
-    var new_max = max(max(max4.x, max4.y), max(max4.z, max4.w));
+    var new_max = max(max(max4.x, max4.y), max(max4.z, max4.w)){{ maximum_factor }};
     new_max = max(new_max, subgroupShuffleXor(new_max, 16u));
     let new_reference = select(reference, new_max, new_max > reference + {{ slack }}.0{{ " * LN_2" if natural }});
     let rescale = {{ exp_of("reference - new_reference") }};
@@ -360,8 +380,8 @@ fn main(
 //# endif
 //# for c in range(0, span4, 2)
     {
-      let p = {{ exp_of("s[" ~ c ~ "] - new_reference") }};
-      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - new_reference") }};
+      let p = {{ weight_of("s[" ~ c ~ "]") }};
+      let q = {{ weight_of("s[" ~ (c + 1) ~ "]") }};
       let half_p = vec4<f16>(p);
       let half_q = vec4<f16>(q);
       sum4 += vec4<f32>(half_p) + vec4<f32>(half_q);
@@ -420,7 +440,8 @@ fn main(
     }
 //#   if in_turn
     workgroupBarrier();
-{{ next_keys() }}
+{{ store_lines("key", head_blocks, key_loads) }}
+{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
     workgroupBarrier();
 //#   endif
     }

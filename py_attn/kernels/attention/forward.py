@@ -13,7 +13,7 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.leading import Leading
-from py_attn.kernels.attention.matrix import ENABLE, layouts, matrix_args
+from py_attn.kernels.attention.matrix import ENABLE, matrix_args, template_variables
 from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tuning import tuned
@@ -249,5 +249,5 @@ def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: 
     found = options.constants() | options.value_constants() | config.constants()
     found |= sink_constants(options.sinks_dtype, found["dtypes"])
     if config.variant == "matrix":
-        found |= layouts(options)
+        found |= template_variables(options)
     return found | {"has_splits": config.tail_split is not None, "return_lse": return_lse}
