@@ -97,6 +97,7 @@ def after_reload(page: Page) -> Lab:
     return lab
 
 
+@pytest.mark.thorough
 def test_what_is_saved_is_what_the_page_runs(page, checkout, address):
     page.goto(address)
     assert "marker" not in after_reload(page).run("import py_attn as pa; dir(pa)")

@@ -372,6 +372,7 @@ def test_tiles_with_subgroups(check, name):
     check(*tile_cases(TILES[name], variant="subgroup"))
 
 
+@pytest.mark.thorough
 @settings(max_examples=6)
 @given(cases=sharing_cases("tiled", 2))
 def test_two_buffers_on_anything(check, cases):

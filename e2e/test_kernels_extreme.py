@@ -51,6 +51,7 @@ def with_forms(cases: Iterable[Case]) -> list[Case]:
     return [{"forms": HALVES[n % 2], **case} for n, case in enumerate(cases)]
 
 
+@pytest.mark.quick("rows", "tiled", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_masks_far_from_zero(check, variant):
     # Each mask meets every form of the backward pass, with another variant.
@@ -122,6 +123,7 @@ def test_split_tiles_and_unrolled(check, variant):
     )
 
 
+@pytest.mark.thorough
 def test_what_lies_behind_the_keys(check):
     behind = with_forms({"behind": value, "keywords": {"kv_lengths": [34]}} for value in ("nan", "inf"))
     check(

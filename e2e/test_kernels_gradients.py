@@ -316,6 +316,7 @@ def learned(**changes: Any) -> Case:
     return case | changes
 
 
+@pytest.mark.thorough
 def test_gradients_where_few_buffers_are_bound(check):
     # Key and value then have a launch each, as the table of packed tiles and a mask are buffers too.
     mask = {"dtype": "bool", "shape": [2, 4, 21, 37], "rows": "hidden"}

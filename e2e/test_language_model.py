@@ -90,6 +90,7 @@ def test_maps(tiny, some, data):
     tiny.check(language.maps_match, some)
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("ring", [False, True])
 def test_scores(tiny, ring):
     ids = text_of(100, 5)
@@ -165,6 +166,7 @@ def test_every_token_of_a_published_continuation_is_the_likeliest(published, num
     assert likeliest[len(prompt) - 1 :] == written
 
 
+@pytest.mark.thorough
 def test_scores_are_the_published_ones(published):
     text = PUBLISHED["text"]
     got = published.call(language.score, text["ids"][:100])

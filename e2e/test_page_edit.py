@@ -196,6 +196,7 @@ def test_the_consoles_stop_does_not_apply_it_again(edited):
     wait_for_maps_without_the_text(edited, "Python was stopped before the text had finished")
 
 
+@pytest.mark.thorough
 def test_a_reload_keeps_the_text_and_does_not_apply_it_again(edited):
     edited.reload()
     wait_until_ready(edited)

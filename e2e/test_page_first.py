@@ -331,6 +331,7 @@ def test_that_python_was_stopped_is_seen_from_the_end_of_the_page(start):
     expect(banner).to_be_hidden()
 
 
+@pytest.mark.thorough
 @pytest.mark.expects_console_errors("Failed to load resource")
 def test_a_missing_model_is_said_plainly_and_retried(page, site_url):
     page.goto(site_url)

@@ -160,6 +160,7 @@ def test_loading_the_model_can_be_cancelled(page, site_url):
     page.wait_for_selector('#overview[data-painted="2"]')
 
 
+@pytest.mark.thorough
 def test_loading_the_model_can_be_cancelled_before_its_download_begins(page, site_url):
     opened(page, site_url)
     page.context.route(MODEL, lambda route: None)

@@ -261,6 +261,7 @@ def test_with_forced_colours_the_heads_can_be_told_apart(writer):
     assert colours[0] != colours[1]
 
 
+@pytest.mark.thorough
 def test_on_paper_there_is_the_text_with_its_probabilities_and_no_control(writer, artifacts):
     page = writer
     generate(page, 60)
@@ -281,6 +282,7 @@ def test_on_paper_there_is_the_text_with_its_probabilities_and_no_control(writer
     page.pdf(path=artifacts / "page-write.pdf", format="A4")
 
 
+@pytest.mark.thorough
 def test_the_cache_is_a_choice_and_is_compared_on_the_text(writer):
     page = writer
     generate(page, 60)
@@ -331,6 +333,7 @@ def test_a_lost_device_leaves_the_text(writer):
     assert page.locator(".write-text").inner_text().startswith(text)
 
 
+@pytest.mark.thorough
 def test_another_input_and_back(writer):
     page = writer
     generate(page, 10)

@@ -64,6 +64,7 @@ def decode_tiles(lab, error_ratios, busy, *given, **keywords):
     assert max(answer.values()) <= 1, answer
 
 
+@pytest.mark.thorough
 @settings(max_examples=2)
 @given(
     batch=st.integers(1, 2),

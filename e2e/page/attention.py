@@ -5,6 +5,7 @@ import numpy as np
 import py_attn as pa
 from e2e.page.bounds import bound_of, lse_over_bound, numpy_errors, over_bound
 from e2e.page.configs import variant_of
+from e2e.page.emulated_half_matrices import emulated_for
 from e2e.page.inputs import Inputs, normal, poisoned
 from py_attn.arguments import resolve
 from py_attn.kernels.attention.config import device_variants
@@ -27,7 +28,7 @@ def has_variant(variant, dtype):
 async def check_attention(case):
     """One call of `pa.attention`: the ratios of output and LSE."""
     device = pa.default_device()
-    with poisoned(device):
+    with emulated_for(case, device), poisoned(device):
         inputs = Inputs(device, case)
         asked = {**inputs.shared, **inputs.kernel}
         asked["variant"] = variant_of(case, inputs.tensors, asked)

@@ -134,21 +134,25 @@ def adapter_of(case, device):
 
 
 @contextmanager
+def planned_for(device, adapter, features, rewrite):
+    """Plan kernels as for another adapter; ``rewrite`` makes of their texts what this one runs."""
+    bridge = device.queue.pipelines._bridge
+    create = bridge.create_pipeline
+
+    def create_rewritten(label, wgsl, access):
+        return create(label, rewrite(wgsl), access)
+
+    changes = {**adapter, "features": device.info.features | frozenset(features)}
+    with another_adapter(device, changes), mock.patch.object(bridge, "create_pipeline", create_rewritten):
+        yield
+
+
+@contextmanager
 def emulated(device, busy=tiled_codes.BUSY_WORKGROUPS):
     """Kernels are planned as for an adapter with such matrices, and run on this one.
 
     It is kept busy by so many workgroups; runs of tiles are longer where fewer suffice.
     """
-    bridge = device.queue.pipelines._bridge
-    create = bridge.create_pipeline
-
-    def create_emulated(label, wgsl, access):
-        return create(label, emulate(wgsl), access)
-
-    changes = {**ADAPTER, "features": device.info.features | frozenset(FEATURES)}
-    with (
-        another_adapter(device, changes),
-        mock.patch.object(bridge, "create_pipeline", create_emulated),
-        mock.patch.object(tiled_codes, "BUSY_WORKGROUPS", busy),
-    ):
+    is_busy = mock.patch.object(tiled_codes, "BUSY_WORKGROUPS", busy)
+    with planned_for(device, ADAPTER, FEATURES, emulate), is_busy:
         yield

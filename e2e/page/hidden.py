@@ -13,6 +13,7 @@ import py_attn as pa
 from e2e.page.attention import half_weights_error
 from e2e.page.bounds import numpy_errors, over_bound
 from e2e.page.configs import variant_of
+from e2e.page.emulated_half_matrices import emulated_for
 from e2e.page.gradients import FORMS, in_each_form, with_cancelled
 from e2e.page.inputs import laid_out, normal, poisoned
 from py_attn.gpu.dtypes import round_to
@@ -130,7 +131,7 @@ async def check_hidden(case):
     q, k, v, g = (
         device.tensor(x, dtype) if packed else laid_out(device, x, dtype, view) for x in arrays.values()
     )
-    with poisoned(device):
+    with emulated_for(case, device), poisoned(device):
         variant = case["variant"] if packed else variant_of(case, (q, k, v), ours)
         out, lse = of_kernels.forward(q, k, v, variant=variant, return_lse=True, **ours)
         results, found = [out, lse], {}

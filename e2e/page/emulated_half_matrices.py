@@ -1,0 +1,150 @@
+"""Subgroup matrices of float16, emulated in workgroup memory.
+
+It runs the text of shaders/attention/matrix.wgsl on adapters without such matrices, as
+:mod:`e2e.page.emulated_matrices` does with those of 8-bit integers. An invocation holds 8 halves of an
+operand, half of one of its 16 rows or columns, and 8 sums of a result, half of one of its rows.
+"""
+
+import re
+from contextlib import contextmanager
+from unittest import mock
+
+from e2e.page.emulated_matrices import FEATURES, planned_for
+from py_attn.gpu.bridge import MatrixConfig
+from py_attn.kernels.attention import config
+from py_attn.kernels.attention.matrix import MatrixTile
+
+_ADAPTER = {
+    "software": False,
+    "subgroup_min_size": 32,
+    "subgroup_max_size": 32,
+    "matrix_configs": (MatrixConfig("f16", "f32", 16, 16, 16),),
+}
+_PRELUDE = """
+alias EmulatedSums = array<f32, 8>;
+var<private> emulated_thread: u32;
+var<workgroup> emulated_left: array<vec4<u32>, WORKGROUP>;
+var<workgroup> emulated_right: array<vec4<u32>, WORKGROUP>;
+var<workgroup> emulated_swapped: array<f32, WORKGROUP>;
+
+fn emulated_row() -> u32 {
+  return emulated_thread % 32u / 2u;
+}
+
+fn emulated_half() -> u32 {
+  return emulated_thread % 2u;
+}
+
+fn emulated_multiply(a: vec4<u32>, b: vec4<u32>, c: EmulatedSums) -> EmulatedSums {
+  emulated_left[emulated_thread] = a;
+  emulated_right[emulated_thread] = b;
+  workgroupBarrier();
+  var sums = c;
+  let first = emulated_thread & ~31u;
+  for (var j = 0u; j < 8u; j++) {
+    for (var half = 0u; half < 2u; half++) {
+      let x = emulated_left[first + 2u * emulated_row() + half];
+      let y = emulated_right[first + 2u * (8u * emulated_half() + j) + half];
+      for (var i = 0u; i < 4u; i++) {
+        sums[j] += dot(unpack2x16float(x[i]), unpack2x16float(y[i]));
+      }
+    }
+  }
+  workgroupBarrier();
+  return sums;
+}
+
+/// The numbers of this invocation's column in two lines of eight columns.
+fn emulated_pair(line: vec4<u32>, next_line: vec4<u32>) -> u32 {
+  let column = emulated_row() % 8u;
+  let shift = 16u * (column % 2u);
+  return ((line[column / 2u] >> shift) & 0xffffu) | (((next_line[column / 2u] >> shift) & 0xffffu) << 16u);
+}
+
+fn emulated_sums(x: vec4<u32>, y: vec4<u32>) -> EmulatedSums {
+  let a = bitcast<vec4<f32>>(x);
+  let b = bitcast<vec4<f32>>(y);
+  return EmulatedSums(a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w);
+}
+
+fn emulated_swap(x: f32, bit: u32) -> f32 {
+  emulated_swapped[emulated_thread] = x;
+  workgroupBarrier();
+  let other = emulated_swapped[emulated_thread ^ bit];
+  workgroupBarrier();
+  return other;
+}
+
+fn emulated_halves(x: vec4<f32>) -> vec2<u32> {
+  return vec2<u32>(pack2x16float(x.xy), pack2x16float(x.zw));
+}
+
+fn emulated_round(x: vec4<f32>) -> vec4<f32> {
+  let bits = emulated_halves(x);
+  return vec4<f32>(unpack2x16float(bits.x), unpack2x16float(bits.y));
+}
+"""
+_LOAD = r"subgroupMatrixLoad<(\w+), (\w+)>\(&([^,]+), ([^,]+), ([^)]+)\)"
+_STORE = r"subgroupMatrixStore<row_major>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);"
+_STORED = r"""for (var j = 0u; j < 8u; j++) {
+  \1[\2 + emulated_row() * \4 + 2u * emulated_half() + j / 4u][j % 4u] = bitcast<u32>(\3[j]);
+}"""
+_ARGUMENTS = (
+    r"  @builtin\(subgroup_id\) number: u32,\n  @builtin\(subgroup_invocation_id\) lane: u32,\n\) \{\n"
+)
+_EMULATED_ARGUMENTS = """  @builtin(local_invocation_index) emulated_index: u32,
+) {
+  emulated_thread = emulated_index;
+  let number = emulated_index / 32u;
+  let lane = emulated_index % 32u;
+"""
+_REWRITTEN = (
+    (r"enable (f16|subgroups|chromium_experimental_subgroup_matrix);\n", ""),
+    (r"requires subgroup_id;\n", ""),
+    (r"subgroup_matrix_(left|right)<[^>]*>", "vec4<u32>"),
+    (r"subgroup_matrix_result<[^>]*>", "EmulatedSums"),
+    (_STORE, _STORED),
+    (r"subgroupMatrixMultiplyAccumulate\(", "emulated_multiply("),
+    (r"subgroupShuffleXor\(", "emulated_swap("),
+    (r"vec4<f16>\((\w+)\)", r"emulated_round(\1)"),
+    (r"bitcast<vec2<u32>>\((half_\w)\)", r"emulated_halves(\1)"),
+    (_ARGUMENTS, _EMULATED_ARGUMENTS),
+)
+
+
+def _load(match):
+    """What takes the place of loading an operand, or sums."""
+    kind, layout, memory, offset, pitch = match.groups()
+    if kind == "Result":
+        first = f"{offset} + emulated_row() * {pitch} + 2u * emulated_half()"
+        return f"emulated_sums({memory}[{first}], {memory}[{first} + 1u])"
+    if (kind, layout) == ("Right", "row_major"):
+        lines = [
+            f"{memory}[{offset} + (8u * emulated_half() + {n}u) * {pitch} + emulated_row() / 8u]"
+            for n in range(8)
+        ]
+        pairs = [f"emulated_pair({lines[n]}, {lines[n + 1]})" for n in range(0, 8, 2)]
+        return f"vec4<u32>({', '.join(pairs)})"
+    return f"{memory}[{offset} + emulated_row() * {pitch} + emulated_half()]"
+
+
+def emulate(wgsl):
+    """The text with nothing in it that only an adapter with such matrices compiles."""
+    if "subgroup_matrix_left<f16" not in wgsl:
+        return wgsl
+    wgsl = re.sub(_LOAD, _load, wgsl)
+    for known, stand_in in _REWRITTEN:
+        wgsl = re.sub(known, stand_in, wgsl)
+    return wgsl + _PRELUDE
+
+
+@contextmanager
+def emulated_for(case, device):
+    """The adapter of a case: with ``emulated``, the fields of a `MatrixTile`, one that runs this tile."""
+    if case.get("emulated") is None:
+        yield
+        return
+    tile = MatrixTile(**case["emulated"])
+    choice = mock.patch.object(config, "matrix_tile", return_value=tile)
+    with planned_for(device, _ADAPTER, (*FEATURES, "shader-f16"), emulate), choice:
+        yield
