@@ -49,7 +49,7 @@
 //# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
 //## The driver writes out a loop that is all of a kernel, which spares moves between registers. Beside the code for rows
 //## that see numbers which are not finite it does not (bench/NOTES.md), so that some of its turns are written out here.
-//## Two turns are enough for it to leave a loop as it is.
+//## Elsewhere it writes out eight; two written out here, which it leaves as they are, take less time.
 //# set written_out = 8 if hides else 1 if in_turn else 2
 //## The driver moves loads down to where their numbers are used, behind barriers too, and then they are waited for; not
 //## those behind a condition. With keys and values in turn, or the code for hidden numbers, registers are short, and what
