@@ -105,7 +105,7 @@ def test_a_kernel_with_an_error_in_the_editor(open_page):
     open_page.locator("#kernel").get_by_role("button", name="Remove").click()
 
 
-@pytest.mark.quick("wide")
+@pytest.mark.thorough
 def test_the_menus_of_figures_and_tables(open_page):
     for name in (
         "Save all heads",

@@ -182,7 +182,7 @@ def test_without_webgpu_the_kernel_computes_and_says_so(page: Page, server: tupl
     ).to_be_visible()
 
 
-@pytest.mark.quick("minilm", "write_a_variant")
+@pytest.mark.quick("write_a_variant")
 @pytest.mark.parametrize("notebook_file", gallery(), ids=lambda path: path.stem)
 def test_the_gallery_runs_from_top_to_bottom(
     page: Page, server: tuple[str, Path], notebook_file: Path, artifacts: Path

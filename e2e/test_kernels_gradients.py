@@ -163,6 +163,7 @@ def test_mods(check, mod):
     check(check_gradients, *cases)
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("kv_heads", [1, 4])
 def test_keys_shared_by_the_batch(check, kv_heads):
     common = {"shared": True, "kv_heads": kv_heads}

@@ -79,6 +79,7 @@ def test_logits(tiny, some):
     tiny.check(language.logits_match, some)
 
 
+@pytest.mark.thorough
 @settings(max_examples=3)
 @given(cases(3), st.data())
 def test_maps(tiny, some, data):

@@ -144,6 +144,7 @@ def test_an_operation_s_kernel_is_forked_too(shown):
     assert answer["largest error against float64"] < 1e-5
 
 
+@pytest.mark.thorough
 def test_a_measurement_is_cancelled_and_one_of_another_layer_is_kept(shown):
     kernel = shown.locator("#kernel")
     open_synthetic(shown, Length="512", Heads="8")

@@ -138,6 +138,7 @@ def test_zoomed_cells_have_their_weights(shown, artifacts):
     focus.get_by_role("button", name="Show the whole map").click()
 
 
+@pytest.mark.thorough
 def test_at_300_tokens_the_marks_do_not_hide_the_row(shown, artifacts):
     open_synthetic(shown, Length="300")
     settled_map(shown)

@@ -238,6 +238,7 @@ def test_both_are_saved_as_figures(shown, focus, artifacts):
         (artifacts / f"figure-{name.lower()}.svg").write_text(drawing, "utf-8")
 
 
+@pytest.mark.thorough
 def test_long_texts_say_what_is_drawn_and_stay_smooth(shown, focus, artifacts):
     open_synthetic(shown, Length="300", Mask="none")
     draw_as(focus, "Lines")

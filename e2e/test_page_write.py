@@ -178,6 +178,7 @@ def test_by_keyboard(writer):
     expect(panel(page).locator(".write-heads")).to_contain_text("All heads are on")
 
 
+@pytest.mark.thorough
 def test_the_keyboard_keeps_its_place(writer):
     page = writer
     generate(page, 12)

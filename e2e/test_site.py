@@ -236,6 +236,7 @@ def test_a_later_visit_has_its_imports_and_a_randomness_of_its_own(browser, whol
     assert new_york[2:5] == [5 * 3600, 1, ["UTC-0500", "UTC-0400"]]
 
 
+@pytest.mark.thorough
 def test_python_starts_without_its_image_where_that_does_not_fit(page, whole_site_url):
     def change(route):
         answer = route.fetch()

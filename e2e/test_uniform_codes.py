@@ -111,6 +111,7 @@ def test_tiles_with_everything(lab, error_ratios, kept, keywords):
         decode_tiles(lab, error_ratios, 264, *given, **keywords)
 
 
+@pytest.mark.thorough
 def test_ragged_tiles(check):
     steps = (
         ("append", 150, [150, 20]), ("decode", 1), ("append", 200, [1, 200]),
@@ -127,6 +128,7 @@ def test_tiles_of_numbers_of_any_size(check, size):
     check(tiled(("append", 150), ("decode", 1), ("append", 1), ("decode", 2), capacity=200, size=size))
 
 
+@pytest.mark.thorough
 def test_a_step_reads_and_writes_tiles(check):
     given = {"cache_dtypes": DTYPES, "head_dim": 128, "value_head_dim": 128, "capacity": 200, "tiled": True}
     check(step_case(0, 127, 128, 300, **given, sink_tokens=2), step_case(5, new=3, **given), how=check_step)
