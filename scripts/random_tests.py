@@ -21,18 +21,11 @@ def main() -> None:
     if not given.isdecimal():
         raise Failure(f"expected a seed (a whole number) first, got {given!r}.")
     everything = not options
+    options = with_tests(options, *SUITES)
     repeat = f"`npm run test:random -- {given}` repeats this run"
     say(f"seed {given}; {repeat}.")
     call(
-        [
-            VENV_PYTHON,
-            "-m",
-            "pytest",
-            "-m",
-            "hypothesis",
-            f"--hypothesis-seed={given}",
-            *with_tests(options, *SUITES),
-        ],
+        [VENV_PYTHON, "-m", "pytest", "-m", "hypothesis", f"--hypothesis-seed={given}", *options],
         f"a test failed with seed {given}; {repeat}.",
     )
     if everything:

@@ -1,57 +1,28 @@
 """Subgroup matrices of float16, emulated in workgroup memory.
 
 It runs the text of shaders/attention/matrix.wgsl on adapters without such matrices, as
-:mod:`e2e.page.emulated_matrices` does with those of 8-bit integers. An invocation holds 8 halves of an
-operand, half of one of its 16 rows or columns, and 8 sums of a result, half of one of its rows.
+:mod:`e2e.page.emulated_matrices`, whose frame this uses, does with those of 8-bit integers.
 """
 
 import re
 from contextlib import contextmanager
 from unittest import mock
 
-from e2e.page.emulated_matrices import FEATURES, planned_for
+from e2e.page.emulated_matrices import ADAPTER, FEATURES, PRELUDE, planned_for
 from py_attn.gpu.bridge import MatrixConfig
 from py_attn.kernels.attention import config
 from py_attn.kernels.attention.matrix import MatrixTile
 
-_ADAPTER = {
-    "software": False,
-    "subgroup_min_size": 32,
-    "subgroup_max_size": 32,
-    "matrix_configs": (MatrixConfig("f16", "f32", 16, 16, 16),),
-}
-_PRELUDE = """
+_MATRICES = (MatrixConfig("f16", "f32", 16, 16, 16),)
+_HALVES = """
 alias EmulatedSums = array<f32, 8>;
-var<private> emulated_thread: u32;
-var<workgroup> emulated_left: array<vec4<u32>, WORKGROUP>;
-var<workgroup> emulated_right: array<vec4<u32>, WORKGROUP>;
-var<workgroup> emulated_swapped: array<f32, WORKGROUP>;
 
-fn emulated_row() -> u32 {
-  return emulated_thread % 32u / 2u;
-}
-
-fn emulated_half() -> u32 {
-  return emulated_thread % 2u;
-}
-
-fn emulated_multiply(a: vec4<u32>, b: vec4<u32>, c: EmulatedSums) -> EmulatedSums {
-  emulated_left[emulated_thread] = a;
-  emulated_right[emulated_thread] = b;
-  workgroupBarrier();
-  var sums = c;
-  let first = emulated_thread & ~31u;
-  for (var j = 0u; j < 8u; j++) {
-    for (var half = 0u; half < 2u; half++) {
-      let x = emulated_left[first + 2u * emulated_row() + half];
-      let y = emulated_right[first + 2u * (8u * emulated_half() + j) + half];
-      for (var i = 0u; i < 4u; i++) {
-        sums[j] += dot(unpack2x16float(x[i]), unpack2x16float(y[i]));
-      }
-    }
+fn emulated_product(x: vec4<u32>, y: vec4<u32>) -> f32 {
+  var sum = 0.0;
+  for (var i = 0u; i < 4u; i++) {
+    sum += dot(unpack2x16float(x[i]), unpack2x16float(y[i]));
   }
-  workgroupBarrier();
-  return sums;
+  return sum;
 }
 
 /// The numbers of this invocation's column in two lines of eight columns.
@@ -65,14 +36,6 @@ fn emulated_sums(x: vec4<u32>, y: vec4<u32>) -> EmulatedSums {
   let a = bitcast<vec4<f32>>(x);
   let b = bitcast<vec4<f32>>(y);
   return EmulatedSums(a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w);
-}
-
-fn emulated_swap(x: f32, bit: u32) -> f32 {
-  emulated_swapped[emulated_thread] = x;
-  workgroupBarrier();
-  let other = emulated_swapped[emulated_thread ^ bit];
-  workgroupBarrier();
-  return other;
 }
 
 fn emulated_halves(x: vec4<f32>) -> vec2<u32> {
@@ -105,7 +68,7 @@ _REWRITTEN = (
     (r"subgroup_matrix_result<[^>]*>", "EmulatedSums"),
     (_STORE, _STORED),
     (r"subgroupMatrixMultiplyAccumulate\(", "emulated_multiply("),
-    (r"subgroupShuffleXor\(", "emulated_swap("),
+    (r"subgroupShuffleXor\((\w+), (\d+u)\)", r"emulated_swap4(vec4<f32>(\1), \2).x"),
     (r"vec4<f16>\((\w+)\)", r"emulated_round(\1)"),
     (r"bitcast<vec2<u32>>\((half_\w)\)", r"emulated_halves(\1)"),
     (_ARGUMENTS, _EMULATED_ARGUMENTS),
@@ -135,7 +98,7 @@ def emulate(wgsl):
     wgsl = re.sub(_LOAD, _load, wgsl)
     for known, stand_in in _REWRITTEN:
         wgsl = re.sub(known, stand_in, wgsl)
-    return wgsl + _PRELUDE
+    return wgsl + PRELUDE + _HALVES
 
 
 @contextmanager
@@ -146,5 +109,6 @@ def emulated_for(case, device):
         return
     tile = MatrixTile(**case["emulated"])
     choice = mock.patch.object(config, "matrix_tile", return_value=tile)
-    with planned_for(device, _ADAPTER, (*FEATURES, "shader-f16"), emulate), choice:
+    adapter = ADAPTER | {"matrix_configs": _MATRICES}
+    with planned_for(device, adapter, (*FEATURES, "shader-f16"), emulate), choice:
         yield

@@ -27,59 +27,73 @@ FEATURES = (
     "chromium-experimental-subgroup-matrix",
 )
 
-# Each invocation holds 16 bytes of an operand, half of one of its 16 rows or columns, and eight sums of a
-# result.
-_PRELUDE = """
-alias EmulatedSums = array<i32, 8>;
+#: What emulated kernels need beside `EmulatedSums` and `emulated_product`, which depend on the numbers. Each
+#: invocation holds 16 bytes of an operand, half of one of its 16 rows or columns, and eight sums of a result,
+#: half of one of its rows.
+PRELUDE = """
 var<private> emulated_thread: u32;
-var<workgroup> emulated_left: array<vec4<u32>, {workgroup}>;
-var<workgroup> emulated_right: array<vec4<u32>, {workgroup}>;
-var<workgroup> emulated_swap: array<vec4<f32>, {workgroup}>;
+var<workgroup> emulated_left: array<vec4<u32>, WORKGROUP>;
+var<workgroup> emulated_right: array<vec4<u32>, WORKGROUP>;
+var<workgroup> emulated_swap: array<vec4<f32>, WORKGROUP>;
 
-fn emulated_byte(v: vec4<u32>, i: u32) -> i32 {{
-  return i32(v[i >> 2u] << (24u - 8u * (i & 3u))) >> 24u;
-}}
+fn emulated_row() -> u32 {
+  return (emulated_thread & 31u) >> 1u;
+}
 
-fn emulated_multiply(a: vec4<u32>, b: vec4<u32>, c: EmulatedSums) -> EmulatedSums {{
+fn emulated_half() -> u32 {
+  return emulated_thread & 1u;
+}
+
+fn emulated_multiply(a: vec4<u32>, b: vec4<u32>, c: EmulatedSums) -> EmulatedSums {
   emulated_left[emulated_thread] = a;
   emulated_right[emulated_thread] = b;
   workgroupBarrier();
   var sums = c;
   let first = emulated_thread & ~31u;
-  let lane = emulated_thread & 31u;
-  for (var j = 0u; j < 8u; j++) {{
-    for (var half = 0u; half < 2u; half++) {{
-      let x = emulated_left[first + (lane >> 1u) * 2u + half];
-      let y = emulated_right[first + ((lane & 1u) * 8u + j) * 2u + half];
-      for (var i = 0u; i < 16u; i++) {{
-        sums[j] += emulated_byte(x, i) * emulated_byte(y, i);
-      }}
-    }}
-  }}
+  for (var j = 0u; j < 8u; j++) {
+    for (var half = 0u; half < 2u; half++) {
+      let x = emulated_left[first + emulated_row() * 2u + half];
+      let y = emulated_right[first + (emulated_half() * 8u + j) * 2u + half];
+      sums[j] += emulated_product(x, y);
+    }
+  }
   workgroupBarrier();
   return sums;
-}}
+}
 
-fn emulated_swap4(x: vec4<f32>, bit: u32) -> vec4<f32> {{
+fn emulated_swap4(x: vec4<f32>, bit: u32) -> vec4<f32> {
   emulated_swap[emulated_thread] = x;
   workgroupBarrier();
   let other = emulated_swap[emulated_thread ^ bit];
   workgroupBarrier();
   return other;
-}}
+}
+"""
+_BYTES = """
+alias EmulatedSums = array<i32, 8>;
+
+fn emulated_byte(v: vec4<u32>, i: u32) -> i32 {
+  return i32(v[i >> 2u] << (24u - 8u * (i & 3u))) >> 24u;
+}
+
+fn emulated_product(x: vec4<u32>, y: vec4<u32>) -> i32 {
+  var sum = 0;
+  for (var i = 0u; i < 16u; i++) {
+    sum += emulated_byte(x, i) * emulated_byte(y, i);
+  }
+  return sum;
+}
 """
 # Where a kernel has matrices in `memory`.
 _MATRIX_PRELUDE = """
 fn emulated_load(first: u32, pitch: u32) -> vec4<u32> {
-  let lane = emulated_thread & 31u;
-  return memory[first + (lane >> 1u) * pitch + (lane & 1u)];
+  return memory[first + emulated_row() * pitch + emulated_half()];
 }
 
 fn emulated_store(first: u32, given: EmulatedSums, pitch: u32) {
-  let lane = emulated_thread & 31u;
   var sums = given;
   for (var j = 0u; j < 8u; j++) {
-    memory[first + (lane >> 1u) * pitch + (lane & 1u) * 2u + j / 4u][j % 4u] = bitcast<u32>(sums[j]);
+    memory[first + emulated_row() * pitch + emulated_half() * 2u + j / 4u][j % 4u] = bitcast<u32>(sums[j]);
   }
 }
 """
@@ -111,7 +125,6 @@ def emulate(wgsl):
     """The text with nothing in it that only an adapter with subgroups and matrices compiles."""
     if "enable subgroups" not in wgsl:
         return wgsl
-    (workgroup,) = re.findall(r"const WORKGROUP: u32 = (\d+)u;", wgsl)
     wgsl = re.sub(_DIRECTIVES, "", wgsl)
     wgsl = re.sub(_END_OF_SUBGROUPS, "", wgsl)
     wgsl = re.sub(r"quadSwap([XY])\((\w+)\)", lambda m: _swap(m[2], _QUADS[m[1]]), wgsl)
@@ -124,8 +137,7 @@ def emulate(wgsl):
     wgsl = re.sub(r"subgroupMatrixLoad<[^>]*>\(&memory, ", "emulated_load(", wgsl)
     wgsl = re.sub(r"subgroupMatrixStore<[^>]*>\(&memory, ", "emulated_store(", wgsl)
     wgsl = wgsl.replace("subgroupMatrixMultiplyAccumulate(", "emulated_multiply(")
-    prelude = _PRELUDE.format(workgroup=workgroup)
-    return wgsl + prelude + (_MATRIX_PRELUDE if "emulated_load(" in wgsl else "")
+    return wgsl + PRELUDE + _BYTES + (_MATRIX_PRELUDE if "emulated_load(" in wgsl else "")
 
 
 def adapter_of(case, device):
