@@ -366,10 +366,17 @@ def test_tiles(check, name):
     check(*tile_cases(TILES[name], variant="tiled"))
 
 
-@pytest.mark.quick("rows", "two buffers, deep")
-@pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.tx <= 4][::2])
+# In subgroups of four: rows of four invocations, and two rows of two, which then are woven.
+TILES_WITH_SUBGROUPS = {name: tile for name, tile in list(TILES.items())[::2] if tile.tx <= 4} | {
+    "narrow": dataclasses.replace(_SMALL, tx=2, ty=8),
+    "narrow, two buffers": dataclasses.replace(_SMALL, tx=2, ty=8, keys=32, value_keys=8, buffers=2),
+}
+
+
+@pytest.mark.quick("rows", "two buffers, deep", "narrow, two buffers")
+@pytest.mark.parametrize("name", TILES_WITH_SUBGROUPS)
 def test_tiles_with_subgroups(check, name):
-    check(*tile_cases(TILES[name], variant="subgroup"))
+    check(*tile_cases(TILES_WITH_SUBGROUPS[name], variant="subgroup"))
 
 
 @pytest.mark.thorough

@@ -5,7 +5,7 @@
 //## lib/stored_scores.wgsl has the layout of what is stored, lib/tiles.wgsl that of rows and columns, and the product.
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
-//# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values with context
+//# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values, add_shares with context
 //# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
@@ -19,7 +19,8 @@
 {{ seen_gradient("d_query", "key", True, " * params.grad_scale") }}
 //# set weight_loads = (VALUE_KEYS * BQ // 4 + WORKGROUP - 1) // WORKGROUP
 //# set key_loads = (VALUE_KEYS * D4 + WORKGROUP - 1) // WORKGROUP
-//# set across = (D4 + TX - 1) // TX
+//# set lanes = TX // SHARES
+//# set across = (D4 + lanes - 1) // lanes
 const VALUES_0 = 0u;
 const WEIGHTS_0 = 0u;
 // In vec4s, one more than the data, so that neighbours spread over the banks.
@@ -99,5 +100,8 @@ fn main(
     }
 {{ multiply_values("acc", D4, 0, 0, VALUE_KEYS) }}
   }
+//# if SHARES > 1
+{{ add_shares("acc", D4, lanes, False) }}
+//# endif
 {{ store("d_query", "acc", D4, " * params.grad_scale") }}
 }

@@ -10,7 +10,7 @@
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index with context
 //# endif
 //# from "lib/query_tile.wgsl" import find_query_tile with context
-//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, row_number, column_number with context
+//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, add_shares, row_number, column_number with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -26,7 +26,10 @@
 {{ vec4_reader("key", D4) }}
 {{ vec4_reader("value", DV4) }}
 {{ tile_memory(DV4, D4 if query_resident else 0) }}
+//# set lanes = TX // SHARES
+// Vec4s of the values' head dim that an invocation writes, and that it sums.
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
+const ACROSS = {{ (DV4 + lanes - 1) // lanes }}u;
 //# if subgroups
 {{ thread_index_memory() }}
 //# endif
@@ -37,6 +40,7 @@ var<workgroup> tile_seen: atomic<u32>;
 var<workgroup> tile_live: u32;
 //# endif
 
+//# set neighbours = 2 if woven else 1
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
 //# set combine = "max({}, {})" if op == "max" else "({} + {})"
@@ -44,7 +48,7 @@ var<workgroup> tile_live: u32;
 //#   call(r) each("r", ROWS, unrolled)
 //#     for step in (1, 2, 4, 8, 16, 32)
 //#       if step < TX
-    {{ values }}[{{ r }}] = {{ combine.format(values ~ "[" ~ r ~ "]", "subgroupShuffleXor(" ~ values ~ "[" ~ r ~ "], " ~ step ~ "u)") }};
+    {{ values }}[{{ r }}] = {{ combine.format(values ~ "[" ~ r ~ "]", "subgroupShuffleXor(" ~ values ~ "[" ~ r ~ "], " ~ step * neighbours ~ "u)") }};
 //#       endif
 //#     endfor
 //#   endcall
@@ -80,14 +84,19 @@ fn main(
 //# if subgroups
 {{ find_thread_index() }}
 //# endif
+//# if woven
+  let tx = thread_index / 2u % TX;
+  let ty = thread_index % 2u + 2u * (thread_index / (2u * TX));
+//# else
   let tx = thread_index % TX;
   let ty = thread_index / TX;
+//# endif
 
   var row_max: array<f32, ROWS>;
   var row_sum: array<f32, ROWS>;
   var new_max: array<f32, ROWS>;
   var s: array<vec4<f32>, ROWS * SCORES>;
-  var acc: array<vec4<f32>, ROWS * COLUMNS>;
+  var acc: array<vec4<f32>, ROWS * ACROSS>;
 {{ tile_registers(DV4) }}
 //# call(r) each("r", ROWS, unrolled)
   row_max[{{ r }}] = LOWEST;
@@ -184,13 +193,16 @@ fn main(
     s[{{ r }} * SCORES + {{ g }}] *= SHRINK;
 //#   endcall
     row_sum[{{ r }}] = row_sum[{{ r }}] * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
-//#   call(o) each("o", (DV4 + TX - 1) // TX, unrolled)
-    acc[{{ r }} * COLUMNS + {{ o }}] *= rescale;
+//#   call(o) each("o", (DV4 + lanes - 1) // lanes, unrolled)
+    acc[{{ r }} * ACROSS + {{ o }}] *= rescale;
 //#   endcall
 //# endcall
 
 {{ accumulate("acc", "s", "value", DV4) }}
   }
+//# if SHARES > 1
+{{ add_shares("acc", DV4, lanes * neighbours, subgroups) }}
+//# endif
 
 //# if not subgroups
   workgroupBarrier();

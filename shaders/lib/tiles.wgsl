@@ -1,5 +1,5 @@
 //## The two products of register-tiled attention, forward and backward, all arithmetic in f32.
-//## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP (see Tile in
+//## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP, SHARES (see Tile in
 //## py_attn/kernels/attention/tiles.py) and `unrolled`.
 //##
 //## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and goes through the columns BK at a time.
@@ -8,6 +8,10 @@
 //## head dim outermost (a chunk), coefficients and values VALUE_KEYS columns at a time with the columns
 //## outermost (a part), so that both products are sums of outer products of vec4s. Column
 //## 4·(tx + TX·g) + c lies in slot (4g + c)·TX + tx of coefficients and values.
+//##
+//## Narrow values would give an invocation few products for each vec4 that it reads. With SHARES groups of lanes in
+//## place of TX lanes it owns SHARES times as many of their columns, and sums the products of one slot in SHARES only;
+//## add_shares then adds up what the groups of a row have.
 //##
 //## Memory is asked for a chunk or a part before the one before it is computed. With one buffer all invocations wait
 //## for each other before and after it is staged, while the other workgroups of a core keep it busy. A tile so large
@@ -34,10 +38,11 @@
 //# set columns_vec4s = 4 * DEPTH4 * column_pitch
 //# set rows_vec4s = 4 * DEPTH4 * row_pitch
 //# set parts = BK // VALUE_KEYS
+//# set lanes = TX // SHARES
 //## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
 //## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
 //# set lines_before = 1
-//# set values_before = VALUE_KEYS * 3 // 8
+//# set values_before = VALUE_KEYS * 3 // 8 // SHARES * SHARES
 //# set values_before_of_128 = VALUE_KEYS * 5 // 8
 //##
 //## Workgroup memory: `wide4` is the widest operand of accumulate in vec4s; `resident4` is the head dim of
@@ -82,7 +87,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## Registers that products and accumulate share.
 //# macro tile_registers(wide4)
   var factors: array<vec4<f32>, ROWS / 4u>;
-  var columns: array<vec4<f32>, {{ [BK // (4 * TX), (wide4 + TX - 1) // TX] | max }}>;
+  var columns: array<vec4<f32>, {{ [BK // (4 * TX), (wide4 + lanes - 1) // lanes] | max }}>;
   var lines: array<vec4<f32>, {{ column_loads + row_loads }}>;
   var staged: array<vec4<f32>, {{ (VALUE_KEYS * wide4 + WORKGROUP - 1) // WORKGROUP }}>;
 //# endmacro
@@ -150,16 +155,17 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//## acc += factors · columnsᵀ, `across` vec4s of columns. Every other row takes its four products in reverse order:
-//## then successive products share a column, and GPUs that keep an operand read two registers instead of three, in one
-//## cycle instead of two (bench/NOTES.md).
-//# macro add_outer_product(acc, across)
+//## acc += factors · columnsᵀ, `across` vec4s of columns: row by row, every other one backwards, or column by column
+//## likewise. Then successive products share a column or a row, and GPUs that keep an operand read two registers instead
+//## of three, in one cycle instead of two (bench/NOTES.md).
+//# macro add_outer_product(acc, across, by_columns=False)
 //# call(o) each("o", across, unrolled)
 //#   if unrolled
-//#     for r in range(ROWS)
-//#       for c in ((3, 2, 1, 0) if r % 2 else (0, 1, 2, 3))
+//#     for n in range(4 * ROWS)
+//#       set line, place = (n // ROWS, n % ROWS) if by_columns else (n // 4, n % 4)
+//#       set turned = (ROWS if by_columns else 4) - 1 - place if line % 2 else place
+//#       set r, c = (turned, line) if by_columns else (line, turned)
       {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}]);
-//#       endfor
 //#     endfor
 //#   else
 //#     call(r) each("r", ROWS, unrolled)
@@ -296,17 +302,50 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //## acc += the outer products of `count` columns, from `begin` on in the part.
 //# macro multiply_values(acc, d4, buffer, begin, count)
-//# set across = (d4 + TX - 1) // TX
-//# call(n) each("n", count, unrolled)
+//# set across = (d4 + lanes - 1) // lanes
+//# call(n) each("n", count // SHARES, unrolled)
+//#   if SHARES > 1
+      let k = {{ begin }}u + SHARES * {{ n }} + tx / {{ lanes }}u;
+      let lane = tx % {{ lanes }}u;
+//#   else
       let k = {{ begin }}u + {{ n }};
+      let lane = tx;
+//#   endif
 //#   call(i) each("i", ROWS // 4, unrolled)
       factors[{{ i }}] = weights[WEIGHTS_{{ buffer }} + k * ROW_PITCH + {{ i }} * TY + ty];
 //#   endcall
 //#   call(o) each("o", across, unrolled)
-      columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * TX + tx];
+      columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * {{ lanes }}u + lane];
 //#   endcall
-{{ add_outer_product(acc, across) }}
+{{ add_outer_product(acc, across, BUFFERS == 2) }}
 //# endcall
+//# endmacro
+//##
+//## With two shares: adds up the sums of the invocations whose thread indices differ by `bit`, by shuffles or through
+//## workgroup memory. Sum r · ceil(d4 / TX) + o of acc is then that of row r and column o·TX + tx: an invocation keeps
+//## every other of its columns and gives the others away.
+//# macro add_shares(acc, d4, bit, by_shuffles)
+//# set across = (d4 + lanes - 1) // lanes
+//# set columns = (d4 + TX - 1) // TX
+  let second_share = tx >= {{ lanes }}u;
+//#   for r in range(ROWS)
+//#     for o in range(columns)
+  {
+    let even = {{ acc }}[{{ r * across + 2 * o }}u];
+    let odd = {{ acc ~ "[" ~ (r * across + 2 * o + 1) ~ "u]" if 2 * o + 1 < across else "vec4<f32>()" }};
+    let kept = select(even, odd, second_share);
+    let given = select(odd, even, second_share);
+//#     if by_shuffles
+    {{ acc }}[{{ r * columns + o }}u] = kept + subgroupShuffleXor(given, {{ bit }}u);
+//#     else
+    workgroupBarrier();
+    stage[thread_index] = given;
+    workgroupBarrier();
+    {{ acc }}[{{ r * columns + o }}u] = kept + stage[thread_index ^ {{ bit }}u];
+//#     endif
+  }
+//#     endfor
+//#   endfor
 //# endmacro
 //##
 //## With two buffers, what the first tile's accumulate expects: the first part staged and the second asked for.

@@ -129,8 +129,14 @@ fn main(
   if (tile_token >= params.count) {
     return;
   }
+//# if TILE_TOKENS // TOKENS_EACH % 2 == 0
+  // Neighbours take the same rows of weights and other tokens, see attention/tiled.wgsl.
+  let tx = thread_index / 2u % TX;
+  let ty = thread_index % 2u + 2u * (thread_index / (2u * TX) % (TY / 2u));
+//# else
   let tx = thread_index % TX;
   let ty = thread_index / TX % TY;
+//# endif
   let slice = thread_index / (TX * TY);
 //# for n in range(token_loads)
   var v{{ n }} = vec4<f32>();

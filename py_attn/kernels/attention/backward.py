@@ -404,6 +404,7 @@ def _launch_side(
     assert options.value is not None
     by_query = side.name == "query"
     tile, of_group = config.tile(side.name), p.group if by_query else 1
+    d4, dv4 = in_vec4s(p.head_dim), in_vec4s(p.value_head_dim)
     written = {name.removesuffix("_parts"): x for name, x in side.outputs.items()}
     name = next(iter(written)).removeprefix("d_")  # "key" for key and value together
     strides = {f"{name}_strides": options.result_strides(x.shape) for name, x in written.items()}
@@ -447,7 +448,7 @@ def _launch_side(
             **no_strides,
             **strides,
         },
-        constants=constants | (tile.constants() if tile else ROWS),
+        constants=constants | (tile.constants(config.shares(side.name, d4, dv4)) if tile else ROWS),
     )
 
 

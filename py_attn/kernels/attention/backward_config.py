@@ -78,6 +78,18 @@ class BackwardConfig:
         tile = self.tile(side)
         return tile.queries if tile else ROWS["BQ"]
 
+    def shares(self, side: str, d4: int, dv4: int) -> int:
+        """How many groups of a row's invocations share its sums of so many vec4s (lib/tiles.wgsl)."""
+        tile = self.tile(side)
+        if tile is None:
+            return 1
+        if side == "query" and self.stored:
+            # Worth it where fewer columns are empty then; what is exchanged lies where keys are staged.
+            lanes = tile.tx // 2
+            fewer = lanes * -(-d4 // lanes) < tile.tx * -(-d4 // tile.tx)
+            return 2 if fewer and tile.tx * tile.ty <= tile.value_keys * d4 else 1
+        return tile.shares(max(d4, dv4))
+
 
 def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> BackwardConfig:
     """The configuration by the static tables.

@@ -121,11 +121,11 @@ def _too_wide(options: Options) -> bool:
 
 
 def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:
-    p, dv4 = options.problem, in_vec4s(options.problem.value_head_dim)
+    p = options.problem
     tiles = fitting_tiles(options, info, variant)
     split_keys = p.keys if may_split(options) else 0
     rows, heads = usual_rows(p.queries, options.sequences), p.batch * p.heads * (options.sequences or 1)
-    return choose_tile(rows, heads, tiles, split_keys=split_keys, wide4=dv4)
+    return choose_tile(rows, heads, tiles, split_keys=split_keys)
 
 
 def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Tile) -> Config:
@@ -133,9 +133,7 @@ def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Til
     tail = None
     if may_split(options):
         workgroups = query_tiles(options, tile.queries) * options.problem.heads * options.problem.batch
-        tail = choose_tail_split(
-            workgroups, options.problem.keys, tile, in_vec4s(options.problem.value_head_dim)
-        )
+        tail = choose_tail_split(workgroups, options.problem.keys, tile)
     return Config(variant, tile, tail, unrolled=not info.software)
 
 

@@ -16,11 +16,12 @@ from py_attn.kernels.attention.leading import Leading
 from py_attn.kernels.attention.matrix import ENABLE, matrix_args, template_variables
 from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
+from py_attn.kernels.attention.tiles import Tile
 from py_attn.kernels.attention.tuning import tuned
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.lse import LSE_PARAMS, lse_plane, new_lse
 from py_attn.kernels.mods import MOD_PARAMS
-from py_attn.kernels.operands import output_type
+from py_attn.kernels.operands import in_vec4s, output_type
 from py_attn.kernels.scores import SCORE_PARAMS
 from py_attn.kernels.sinks import SINK_PARAMS, sink_args, sink_constants
 
@@ -250,4 +251,7 @@ def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: 
     found |= sink_constants(options.sinks_dtype, found["dtypes"])
     if config.variant == "matrix":
         found |= template_variables(options)
+    elif isinstance(config.tile, Tile):
+        found["SHARES"] = config.tile.shares(in_vec4s(options.problem.value_head_dim))
+        found["woven"] = config.variant == "tiled" or info.subgroup_min_size >= 2 * config.tile.tx
     return found | {"has_splits": config.tail_split is not None, "return_lse": return_lse}

@@ -17,7 +17,7 @@ class Tile:
     Attributes
     ----------
     tx, ty : int
-        Invocations along the keys and along the query rows of a tile.
+        Invocations along the keys and along the query rows of a tile; ty is even.
     rows : int
         Query rows of one invocation.
     keys : int
@@ -60,7 +60,17 @@ class Tile:
         vec4s += self.buffers * self.value_keys * (self.queries // 4 + 1)
         return 16 * vec4s + 16
 
-    def constants(self) -> dict[str, object]:
+    def shares(self, wide4: int) -> int:
+        """Groups of a row's invocations that each sum the products of their own columns, 1 or 2.
+
+        Two need registers for twice as many sums of ``wide4`` vec4s, and room to exchange one of each
+        invocation where lines are staged (lib/tiles.wgsl).
+        """
+        fits = self.registers(1, (2 * wide4,)) <= _MAX_REGISTERS
+        exchanges = self.tx * self.ty <= self.depth4 * (self.keys + self.queries)
+        return 2 if self.buffers == 2 and fits and exchanges else 1
+
+    def constants(self, shares: int = 1) -> dict[str, object]:
         """The template's variables."""
         return {
             "TX": self.tx,
@@ -71,6 +81,7 @@ class Tile:
             "DEPTH4": self.depth4,
             "VALUE_KEYS": self.value_keys,
             "BUFFERS": self.buffers,
+            "SHARES": shares,
             "WORKGROUP": self.tx * self.ty,
             "query_resident": self.query_resident,
         }
@@ -135,12 +146,8 @@ _MAX_REGISTERS = 40
 BUSY_WORKGROUPS = 128
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
-# Steps of BK keys that splitting must save, to make up for writing and joining partial results; the steps of
-# tiles that share a core are short.
+# Steps of BK keys that splitting must save, to make up for writing and joining partial results.
 _WORTH = 2
-_WORTH_SHARING = 3
-# Registers for scores and outputs, in vec4s, up to which two of the largest tiles share a core.
-_SHARING = 24
 
 
 def tiles_for(
@@ -221,13 +228,12 @@ class TailSplit(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSplit | None:
+def choose_tail_split(tiles: int, keys: int, tile: Tile) -> TailSplit | None:
     """How the last round of workgroups is split along the keys, or None where that is not worth it.
 
-    Each core takes one tile after the other, or two at a time for twice as long. A last round that does not
-    fill the GPU takes as long as the others. Where its tiles are split, and their partial results joined
-    afterwards, it takes only as long as its share of the work, as in Stream-K (Osama et al., arXiv
-    2301.03598).
+    Each core takes one tile after the other. A last round that does not fill the GPU takes as long as the
+    others. Where its tiles are split, and their partial results joined afterwards, it takes only as long as
+    its share of the work, as in Stream-K (Osama et al., arXiv 2301.03598).
 
     Parameters
     ----------
@@ -236,33 +242,23 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile, wide4: int) -> TailSpli
     keys : int
         Keys that each tile goes through.
     tile : Tile
-    wide4 : int
-        The values' head dim in vec4s.
     """
     last_round = tiles % _CORES
     if tile.buffers == 1 or not last_round:
         return None
     steps = -(-keys // tile.keys)
     shortest = -(-last_round * steps // _CORES)
-    share = tile.registers(1, (wide4,)) <= _SHARING
     for longest in range(shortest, steps - _WORTH + 1):
         splits = -(-steps // longest)
         short = steps - (splits - 1) * longest
         # A core for each long split; the others take short ones, one after the other.
         if last_round * (splits - 1) + -(-last_round // (longest // short)) > _CORES:
             continue
-        # Two that share a core take as long as one after the other. Unless everything runs at once it is not
-        # known which ones meet, so each split gets a core.
-        in_rounds = tiles + last_round * (splits - 1) > 2 * _CORES
-        if share and in_rounds and (last_round * splits > _CORES or longest > steps - _WORTH_SHARING):
-            continue
         return TailSplit(last_round, splits, longest * tile.keys)
     return None
 
 
-def choose_tile(
-    rows: int, heads: int, tiles: Sequence[Tile], *, split_keys: int = 0, wide4: int = 0
-) -> Tile | None:
+def choose_tile(rows: int, heads: int, tiles: Sequence[Tile], *, split_keys: int = 0) -> Tile | None:
     """The first of ``tiles`` that is not taller than the rows and keeps a GPU busy, or None if there is none.
 
     Parameters
@@ -273,12 +269,12 @@ def choose_tile(
         Heads in all batch elements.
     tiles : sequence of Tile
         From :func:`tiles_for`.
-    split_keys, wide4 : int
-        Where tiles may be split, the arguments ``keys`` and ``wide4`` of :func:`tail_split`.
+    split_keys : int
+        Where tiles may be split, the argument ``keys`` of :func:`choose_tail_split`.
     """
     for tile in tiles:
         workgroups = heads * -(-rows // tile.queries)
-        tail = choose_tail_split(workgroups, split_keys, tile, wide4) if split_keys else None
+        tail = choose_tail_split(workgroups, split_keys, tile) if split_keys else None
         if tail:
             workgroups += tail.tiles * (tail.splits - 1)
         too_few = tile.queries > 32 and workgroups < BUSY_WORKGROUPS
