@@ -21,7 +21,7 @@ from py_attn.kernels.attention.config import device_variants
 _ULPS = 4 * float(np.finfo(np.float32).eps)
 #: The bound for quantised caches: the relative mean square error that the output may have.
 _QUANTISED_LOSS = 0.04
-_TUNE_S = 6.0
+_TUNE_S = 10.0
 
 
 async def ceilings() -> dict[str, Any]:

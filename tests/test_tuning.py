@@ -142,9 +142,9 @@ def test_each_time_is_taken_behind_other_work():
     call(device)
     run(device.tune())
     # At 300 µs each six calls make a program, which goes 22 times before it is timed, to fill 40 ms. Three
-    # times, and again among the finalists.
+    # times, and again before and after the finalists.
     lengths = [len(program) for program in bridge.programs if program[0].wgsl == bridge.timed[0]]
-    assert lengths.count(6) == 2 * 3 * (22 + 1)
+    assert lengths.count(6) == 3 * 3 * (22 + 1)
 
 
 def test_what_ran_slowly_at_first_is_measured_again():
@@ -181,14 +181,51 @@ def test_time_is_left_for_the_finalists_to_be_measured_again():
         mock.patch.object(device.tuner, "_time", time),
     ):
         run(device.tuner._measure_bucket("bucket", candidates, has_time))
-    # Before each candidate, the longest so far and three finalists; before each finalist, that one.
-    assert left_for == [0.0, 1.0 + 3 * 0.15, 3.0 + 3 * 0.15, 0.15, 0.15, 0.15]
-    assert now == 1.0 + 3.0 + 2.0 + (1.0 + 3.0 + 2.0)
+    # Before each candidate, the longest so far and the final: three finalists, and twice the static choice.
+    assert left_for == [0.0, 1.0 + 5 * 0.15, 3.0 + 5 * 0.15, *4 * [0.15]]
+    assert now == 1.0 + 3.0 + 2.0 + (1.0 + 3.0 + 2.0) + 1.0
+
+
+@pytest.mark.parametrize("measurements", [2, 3, 4])
+def test_without_time_for_the_final_nothing_is_chosen(measurements):
+    device = run(pa.request_device(prefers(32)))
+    taken = []
+
+    async def time(record, to_beat):
+        taken.append(record())
+        return {"static": 100.0, "other": 50.0}[taken[-1]]
+
+    candidates = {name: lambda name=name: name for name in ("static", "other")}
+    with mock.patch.object(device.tuner, "_time", time):
+        measured = run(
+            device.tuner._measure_bucket("bucket", candidates, lambda _: len(taken) < measurements)
+        )
+    assert measured is None
+    assert taken == ["static", "other", "static", "other"][:measurements]
+
+
+def test_a_clock_that_rises_late_does_not_count_against_the_static_choice():
+    # Compiling the second candidate made the clock fall, which has risen when the static choice comes again.
+    device = run(pa.request_device(prefers(32)))
+    times = {"static": [400.0, 400.0, 100.0], "other": [300.0, 120.0]}
+
+    async def time(record, to_beat):
+        return times[record()].pop(0)
+
+    candidates = {name: lambda name=name: name for name in times}
+    with mock.patch.object(device.tuner, "_time", time):
+        measured = run(device.tuner._measure_bucket("bucket", candidates, lambda seconds: True))
+    assert (measured.choice, measured.us) == ("static", {"static": 100.0, "other": 120.0})
 
 
 def test_what_ran_slowly_when_it_was_compiled_may_still_win():
     device = run(pa.request_device(prefers(32)))
-    times = {"static": [100.0, 99.0], "other": [150.0, 60.0], "slow": [500.0, 480.0], "slowest": [600.0]}
+    times = {
+        "static": [100.0, 99.0, 99.0],
+        "other": [150.0, 60.0],
+        "slow": [500.0, 480.0],
+        "slowest": [600.0],
+    }
 
     async def time(record, to_beat):
         return times[record()].pop(0)

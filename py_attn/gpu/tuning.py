@@ -36,10 +36,12 @@ _WARMUP_US = 40_000.0
 _MAX_WARMUP_RUNS = 32
 # A candidate must beat the static choice by more than measurements differ.
 _GAIN = 0.97
-# The fastest so many, and the static choice, are measured once more at the end, one right after the other.
+# The fastest so many are measured once more at the end, one right after the other, and the static choice
+# before and after them.
 _FINALISTS = 3
 # Seconds that a measurement takes once the pipeline is there: three times warming and measuring, and waiting.
 _FINAL_S = 0.15
+_FINALS_S = (_FINALISTS + 2) * _FINAL_S
 _MAX_BUCKETS = 64
 
 
@@ -195,14 +197,14 @@ class Tuner:
         return found
 
     async def _measure_bucket(self, key: str, candidates: Candidates, has_time: HasTime) -> Measured | None:
-        """Find the fastest candidate; None when there was not enough time to compare any."""
+        """Find the fastest candidate; None when there was not enough time to compare, so that it waits on."""
         us: dict[str, float] = {}
         static = next(iter(candidates))
         longest = 0.0
         for name, record in candidates.items():
             # Another candidate, whose pipeline is yet to be compiled, takes about as long as the longest so
             # far, and the finalists are measured again.
-            if not has_time(longest + _FINALISTS * _FINAL_S if us else 0.0):
+            if not has_time(longest + _FINALS_S if us else 0.0):
                 break
             begun = time.monotonic()
             taken = await self._time(record, us.get(static))
@@ -213,11 +215,13 @@ class Tuner:
                 return None
         if len(us) < min(2, len(candidates)):
             return None
-        # While a pipeline is compiled the GPU's clock may fall, so that what was measured next ran slower.
-        # Now all pipelines are there.
+        # While a pipeline is compiled the GPU's clock may fall, and take 0.3 s to rise again, so that what
+        # was measured next ran slower. Now all pipelines are there.
         fastest = sorted(us, key=us.__getitem__)[:_FINALISTS]
-        for name in dict.fromkeys([static, *fastest]) if len(us) > 1 else ():
-            again = await self._time(candidates[name], None) if has_time(_FINAL_S) else None
+        for name in [*dict.fromkeys([static, *fastest]), static] if len(us) > 1 else ():
+            if not has_time(_FINAL_S):
+                return None
+            again = await self._time(candidates[name], None)
             if again is not None:
                 us[name] = min(us[name], again)
         best = min(us, key=us.__getitem__)

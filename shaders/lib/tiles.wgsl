@@ -42,8 +42,8 @@
 //## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
 //## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
 //# set lines_before = 1
-//# set values_before = VALUE_KEYS * 3 // 8 // SHARES * SHARES
-//# set values_before_of_128 = VALUE_KEYS * 5 // 8
+//# set values_before = {16: VALUE_KEYS // 4, 32: VALUE_KEYS * 5 // 8}
+//# set values_before_of_others = VALUE_KEYS * 3 // 8
 //##
 //## Workgroup memory: `wide4` is the widest operand of accumulate in vec4s; `resident4` is the head dim of
 //## rows that stay staged, in vec4s, or 0.
@@ -359,7 +359,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## load_values(column, d4, "0u", "tile").
 //# macro accumulate(acc, coefficients, column, d4, next_tile="tile + BK")
 //# if BUFFERS == 2
-//#   set before = values_before_of_128 if d4 == 32 else values_before
+//#   set before = values_before.get(d4, values_before_of_others) // SHARES * SHARES
 {{ store_weights(coefficients, "0u", (0,), 0) }}
     for (var pair = 0u; pair < {{ parts // 2 }}u; pair++) {
 //#   for buffer in (0, 1)

@@ -84,11 +84,9 @@ class BackwardConfig:
         if tile is None:
             return 1
         if side == "query" and self.stored:
-            # Worth it where fewer columns are empty then; what is exchanged lies where keys are staged.
-            lanes = tile.tx // 2
-            fewer = lanes * -(-d4 // lanes) < tile.tx * -(-d4 // tile.tx)
-            return 2 if fewer and tile.tx * tile.ty <= tile.value_keys * d4 else 1
-        return tile.shares(max(d4, dv4))
+            # What is exchanged lies where keys are staged.
+            return 2 if tile.fewer_empty(d4) and tile.tx * tile.ty <= tile.value_keys * d4 else 1
+        return tile.shares(max(d4, dv4)) if tile.buffers == 2 else 1
 
 
 def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> BackwardConfig:

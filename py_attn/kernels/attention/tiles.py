@@ -68,7 +68,14 @@ class Tile:
         """
         fits = self.registers(1, (2 * wide4,)) <= _MAX_REGISTERS
         exchanges = self.tx * self.ty <= self.depth4 * (self.keys + self.queries)
-        return 2 if self.buffers == 2 and fits and exchanges else 1
+        # Where sixteen would own one vec4 each, too (bench/NOTES.md).
+        worth = wide4 <= self.tx == 16 or self.fewer_empty(wide4)
+        return 2 if fits and exchanges and worth else 1
+
+    def fewer_empty(self, wide4: int) -> bool:
+        """Whether two shares leave fewer of the columns empty that invocations sum of ``wide4`` vec4s."""
+        lanes = self.tx // 2
+        return lanes * -(-wide4 // lanes) < self.tx * -(-wide4 // self.tx)
 
     def constants(self, shares: int = 1) -> dict[str, object]:
         """The template's variables."""
