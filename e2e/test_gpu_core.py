@@ -277,6 +277,31 @@ await error_of(device.synchronize())
     assert run("await works(device)")
 
 
+def test_a_wait_that_is_cancelled_leaves_its_errors_to_the_next(run):
+    # Cancelled before it has begun, while it waits, or about when it is told; whoever waits last is told.
+    outcomes = run("""
+async def cancelled(when):
+    source = device.tensor(np.ones(4, np.float32))
+    dispatch(copying_shader(variant="good"), [device.bind(source, "x")])
+    waiting = asyncio.ensure_future(device.synchronize())
+    for _ in range(when):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    try:
+        await waiting
+    except asyncio.CancelledError:
+        return (await error_of(device.synchronize()))[0]
+    except Exception as error:
+        return type(error).__name__
+    return "no error"
+
+[await cancelled(when) for when in (0, 1, 2, *range(5, 60, 3))]
+""")
+    assert outcomes == ["GPUValidationError"] * len(outcomes)
+    assert run("await error_of(device.synchronize())") is None
+    assert run("await works(device)")
+
+
 def test_too_large_a_buffer_is_refused(run):
     name, message = run("""
 before = device.memory_allocated()

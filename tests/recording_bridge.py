@@ -1,5 +1,6 @@
 """Stands in for the browser's side: keeps what it is told, stores bytes, computes nothing."""
 
+import asyncio
 from dataclasses import dataclass
 
 from py_attn.errors import DeviceLostError
@@ -250,5 +251,7 @@ class RecordingBridge:
 
     async def synchronize(self):
         self.log.append(("synchronize",))
+        # A GPU takes a moment, in which others run.
+        await asyncio.sleep(0)
         errors, self.errors = self.errors, []
         return errors

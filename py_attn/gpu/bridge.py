@@ -193,7 +193,10 @@ class DeviceBridge(Protocol):
     async def timings(self, ticket: int) -> Sequence[RawTiming]: ...
 
     async def synchronize(self) -> Sequence[BridgeError]:
-        """Wait for all submitted work; the errors since the last call, in order."""
+        """Wait for all submitted work; the errors since the last call, in order.
+
+        A wait that is cancelled leaves its errors to the next one.
+        """
         ...
 
     def destroy(self) -> None: ...

@@ -64,6 +64,8 @@ class PyodideDeviceBridge:
         self._submit_program = raw.submitProgram
         self._destroy_program = raw.destroyProgram
         self._submit_timed = raw.submitTimed
+        self._settle = raw.settle
+        self._take_errors = raw.takeErrors
         # The program of each stream of words, 0 where the words came only once so far.
         self._streams: dict[bytes, int] = {}
         # What each program was last submitted with.
@@ -152,7 +154,11 @@ class PyodideDeviceBridge:
         return [RawTiming(gpu, wall) for gpu, wall in rows]
 
     async def synchronize(self) -> Sequence[BridgeError]:
-        return [BridgeError(**error) for error in json.loads(await self._raw.synchronize())]
+        # Errors are taken at the end only, so that a wait that is cancelled leaves them to the next. A task
+        # that is shielded from being cancelled would go through the event loop four times.
+        await self._settle()
+        text = self._take_errors()
+        return [BridgeError(**error) for error in json.loads(text)] if text else []
 
 
 def _teller(bridge: PyodideDeviceBridge) -> Callable[[str], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -247,13 +246,7 @@ class Queue:
 
     async def _synchronize(self) -> Sequence[BridgeError]:
         made = self._memory.unconfirmed
-        told = asyncio.ensure_future(self.bridge.synchronize())
-        try:
-            errors = await asyncio.shield(told)
-        except asyncio.CancelledError:
-            # The errors that this wait is still told of are for whoever waits next.
-            told.add_done_callback(lambda told: self._keep_errors(made, told))
-            raise
+        errors = await self.bridge.synchronize()
         lacking = self._memory.confirm(made, errors)
         for lacks in self._waits:
             lacks += lacking
@@ -262,12 +255,6 @@ class Queue:
         if not self._pending.dispatches:
             self._memory.destroy_doomed()
         return errors
-
-    def _keep_errors(self, made: frozenset[int], told: asyncio.Future[Sequence[BridgeError]]) -> None:
-        if not told.cancelled() and told.exception() is None:
-            lacking = self._memory.confirm(made, told.result())
-            self._lack = lacking[0] if lacking else self._lack
-            self._unseen += told.result()
 
     async def take_errors(self, dispatches: Sequence[Dispatch]) -> list[BridgeError]:
         """Wait, and return the errors that these dispatches made; others are kept for who waits for them."""

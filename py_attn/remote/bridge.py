@@ -44,6 +44,8 @@ class RemoteDeviceBridge:
         self._ops: list[dict[str, Any]] = []
         self._nbytes = 0
         self._scheduled = False
+        # What waits were told of after they had been cancelled.
+        self._late: list[BridgeError] = []
         self._lock = threading.RLock()  # a tensor may be garbage-collected in any thread, at any time
         channel.on_lost[self.name] = self._note_loss
 
@@ -179,7 +181,18 @@ class RemoteDeviceBridge:
     async def synchronize(self) -> Sequence[BridgeError]:
         if self.lost():
             return []
-        return [BridgeError(**error) for error in await self._ask("synchronize")]
+        told = asyncio.ensure_future(self._ask("synchronize"))
+        try:
+            answer = await asyncio.shield(told)
+        except asyncio.CancelledError:
+            told.add_done_callback(self._keep)
+            raise
+        late, self._late = self._late, []
+        return [*late, *_errors(answer)]
+
+    def _keep(self, told: asyncio.Future[Any]) -> None:
+        if not told.cancelled() and told.exception() is None:
+            self._late += _errors(told.result())
 
     def destroy(self) -> None:
         if not self.lost():
@@ -187,6 +200,10 @@ class RemoteDeviceBridge:
             self._flush()
         self._note_loss("destroyed")
         self._channel.on_lost.pop(self.name, None)
+
+
+def _errors(answer: Sequence[dict[str, Any]]) -> list[BridgeError]:
+    return [BridgeError(**error) for error in answer]
 
 
 class RemoteBridge:

@@ -308,11 +308,17 @@ export class DeviceBridge {
     this.#errors.add({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
   }
 
-  /** Waits for everything submitted; returns the errors since the last call as JSON. */
-  async synchronize() {
+  /** Waits for everything submitted, and until its errors can be taken. */
+  async settle() {
     await this.#queue.idle();
     // Error scopes answer in the order of the queue, so the last of them comes after all earlier work was checked.
-    return JSON.stringify(await this.#errors.take());
+    await this.#errors.settled();
+  }
+
+  /** The errors since the last call as JSON; an empty text if there are none. */
+  takeErrors() {
+    const errors = this.#errors.take();
+    return errors.length ? JSON.stringify(errors) : '';
   }
 
   // Inside

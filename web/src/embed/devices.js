@@ -24,7 +24,10 @@ const OPERATIONS = {
   submit_timed: (device, ticket, handle, params, together) => device.submitTimed(handle, lend(params), together, ticket),
   destroy_program: (device, handle) => device.destroyProgram(handle),
   timings: async (device, ticket) => JSON.parse(await device.timings(ticket)),
-  synchronize: async (device) => JSON.parse(await device.synchronize()),
+  synchronize: async (device) => {
+    await device.settle();
+    return JSON.parse(device.takeErrors() || '[]');
+  },
   destroy: (device) => device.destroy(),
 };
 

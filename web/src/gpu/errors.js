@@ -1,4 +1,4 @@
-/** Errors of the GPU, kept until `take` is called. */
+/** Errors of the GPU, kept until they are taken. */
 
 /** @typedef {{ kind: string, label: string, message: string, line: number }} ReportedError */
 
@@ -23,8 +23,8 @@ export class Errors {
     this.#errors.push(error);
   }
 
-  /** Resolves with the errors since the last call, once all scopes up to now have answered. */
-  async take() {
+  /** Resolves once all scopes up to now have answered, so that their errors can be taken. */
+  async settled() {
     await Promise.all(this.#scopes);
     // What follows from an error, such as a write to a buffer that could not be made, is told later, as an event.
     if (this.#errors.length) {
@@ -32,6 +32,10 @@ export class Errors {
       await Promise.all(this.#scopes);
       await new Promise((resolve) => setTimeout(resolve));
     }
+  }
+
+  /** The errors since the last call. */
+  take() {
     const errors = this.#errors;
     this.#errors = [];
     return errors;
@@ -58,7 +62,7 @@ export class Errors {
     }
   }
 
-  /** Lets `take` wait for a scope. @param {Promise<unknown>} promise */
+  /** Lets `settled` wait for a scope. @param {Promise<unknown>} promise */
   wait(promise) {
     // A lost device rejects its scopes; `DeviceBridge.lost` gives the reason.
     /** @type {Promise<unknown>} */
