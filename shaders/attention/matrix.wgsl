@@ -153,9 +153,10 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## exp of a vec4 of this row's scores, less the row's reference.
+//## exp of a vec4 of this row's scores, less the row's reference. The product of a score and the scale is not rounded
+//## here, but the reference is: `bias` is where that makes no difference.
 //# macro weight_of(score)
-{{ exp_of("fma(" ~ score ~ ", vec4<f32>(params.query_scale), vec4<f32>(-new_reference))" if scale_in_exponent else score ~ " - new_reference") }}
+{{ exp_of("fma(" ~ score ~ ", vec4<f32>(params.query_scale), vec4<f32>(-bias))" if scale_in_exponent else score ~ " - new_reference") }}
 //#- endmacro
 //# macro store_lines(name, blocks, loads)
 //# for n in range(loads)
@@ -240,6 +241,10 @@ fn main(
   // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
   var reference = LOWEST;
   var row_sum = 0.0;
+//# if scale_in_exponent
+  // The score that the reference was made of.
+  var reference_score = 0.0;
+//# endif
 //# if return_lse
   var unrounded_sum = 0.0;
 //# endif
@@ -366,13 +371,25 @@ fn main(
 //# for c in range(1, span4)
     max4 = max(max4, s[{{ c }}]);
 //# endfor
-    var new_max = max(max(max4.x, max4.y), max(max4.z, max4.w)){{ maximum_factor }};
-    new_max = max(new_max, subgroupShuffleXor(new_max, 16u));
+    var top = max(max(max4.x, max4.y), max(max4.z, max4.w));
+    top = max(top, subgroupShuffleXor(top, 16u));
+    let new_max = top{{ maximum_factor }};
     let new_reference = select(reference, new_max, new_max > reference + {{ slack }}.0{{ " * LN_2" if natural }});
     let rescale = {{ exp_of("reference - new_reference") }};
     if ((new_reference != reference) & (row_sum > 0.0)) {
       atomicStore(&moved, turn);
     }
+//# if scale_in_exponent
+    reference_score = select(reference_score, top, new_reference != reference);
+    var bias = new_reference;
+    // What rounding took from a large reference would be large itself.
+    if (abs(new_reference) > 0x1p20f) {
+//#   for c in range(span4)
+      s[{{ c }}] -= reference_score;
+//#   endfor
+      bias = 0.0;
+    }
+//# endif
     reference = new_reference;
     var sum4 = vec4<f32>();
 //# if return_lse

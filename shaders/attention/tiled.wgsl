@@ -140,11 +140,9 @@ fn main(
 //# if BUFFERS == 1
 {{ load_values("value", DV4, "0u", "tile") }}
 //# endif
-//# if not scale_in_exponent
-//#   call(n) each("n", ROWS * BK // (4 * TX), unrolled)
+//# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
     s[{{ n }}] *= params.query_scale;
-//#   endcall
-//# endif
+//# endcall
 
 //# if masks or has_score_mod
 //#   call(r) each("r", ROWS, unrolled)
@@ -181,7 +179,7 @@ fn main(
 //#   call(g) each("g", BK // (4 * TX), unrolled)
     max4 = max(max4, s[{{ r }} * SCORES + {{ g }}]);
 //#   endcall
-    new_max[{{ r }}] = max(row_max[{{ r }}], max(max(max4.x, max4.y), max(max4.z, max4.w)){{ " * params.query_scale" if scale_in_exponent }});
+    new_max[{{ r }}] = max(max(row_max[{{ r }}], max(max4.x, max4.y)), max(max4.z, max4.w));
 //# endcall
 {{ across_row("new_max", "max") }}
 //# call(r) each("r", ROWS, unrolled)
@@ -190,8 +188,7 @@ fn main(
     row_max[{{ r }}] = maximum;
     var sum4 = vec4<f32>();
 //#   call(g) each("g", BK // (4 * TX), unrolled)
-    let score4 = s[{{ r }} * SCORES + {{ g }}];
-    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("fma(score4, vec4<f32>(params.query_scale), vec4<f32>(-maximum))" if scale_in_exponent else "score4 - maximum") }};
+    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - maximum") }};
     sum4 += s[{{ r }} * SCORES + {{ g }}];
     s[{{ r }} * SCORES + {{ g }}] *= SHRINK;
 //#   endcall

@@ -255,6 +255,5 @@ def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: 
         found |= {
             "SHARES": config.tile.shares(in_vec4s(options.problem.value_head_dim)),
             "woven": config.variant == "tiled" or info.subgroup_min_size >= 2 * config.tile.tx,
-            "scale_in_exponent": options.scale_in_exponent,
         }
     return found | {"has_splits": config.tail_split is not None, "return_lse": return_lse}
