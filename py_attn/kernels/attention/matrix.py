@@ -26,6 +26,8 @@ _ROWS = 16
 _MAX_HEAD_DIM = 256
 # How far, in powers of two, a row's maximum may rise before its acc is rescaled.
 _SLACK = 8
+# A scale up to this may be zero as a float32.
+_LEAST_SCALE = 2.0**-126
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +174,12 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
 
 def template_variables(options: Options) -> dict[str, object]:
     """Template variables of the operands' layouts, and of where their scale is applied."""
+    masking = options.problem.masking
+    # A product with it may not change the order of scores, and may not make NaN of a hidden score's -inf.
+    ordered = masking.scale > _LEAST_SCALE
+    only_scaled = not masking.softcap and not options.runs_code_per_score
     return {
-        "scale_in_exponent": options.scale_in_exponent,
+        "scale_in_exponent": ordered and only_scaled,
         **{f"{x.name}_layout": x.layout for x in options.operands()},
     }
 

@@ -25,8 +25,6 @@ from py_attn.kernels.scores import UNBOUNDED, masking_params
 from py_attn.kernels.sinks import check_sinks
 
 _MASK_ELEMENTS = {"bool": "u32", "float32": "f32"}
-# A scale up to this may be zero as a float32.
-_LEAST_SCALE = 2.0**-126
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +79,6 @@ class Options:
     def runs_code_per_score(self) -> bool:
         """Whether a kernel runs code of some length for each score."""
         return self.mask is not None or bool(self.mods.wgsl)
-
-    @property
-    def scale_in_exponent(self) -> bool:
-        """Whether the exponent's multiply-add may apply the scale: where nothing else needs scaled scores.
-
-        A product with it may not change the order of scores, and may not make NaN of a hidden score's -inf.
-        """
-        masking = self.problem.masking
-        return masking.scale > _LEAST_SCALE and not masking.softcap and not self.runs_code_per_score
 
     @property
     def hides(self) -> bool:
