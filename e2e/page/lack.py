@@ -1,7 +1,9 @@
 """Buffers that cannot be made, in a real device: one larger than any device allows stands in for each."""
 
+import asyncio
 import contextlib
 import gc
+import time
 
 import numpy as np
 
@@ -22,6 +24,7 @@ async def lack(family, size=9):
         whether the same call and a smaller one then give what they gave before.
     """
     device = pa.default_device()
+    await _others_are_done(device)
     before = [await _call(device, family, n) for n in (size, size // 2)]
     held = await at_rest(device)
     with failing(device, 0) as made:
@@ -40,6 +43,15 @@ async def lack(family, size=9):
         again = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
         answers.append({"error": error, "bytes": left, "again": again})
     return answers
+
+
+async def _others_are_done(device):
+    """Wait until tensors have stood still for half a second: after a loss the page restores its own here."""
+    held, since = None, time.monotonic()
+    while time.monotonic() - since < 0.5:
+        if device.memory_allocated() != held:
+            held, since = device.memory_allocated(), time.monotonic()
+        await asyncio.sleep(0.05)
 
 
 async def _call(device, family, size):

@@ -14,7 +14,7 @@
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
 //# from "lib/exp.wgsl" import exp_of with context
-//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, prime_lines, prime_values, products, load_values, accumulate, add_shares, row_number, column_number with context
+//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, prime_lines, prime_values, products, load_values, accumulate, add_shares, lanes, row_number, column_number with context
 //# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
@@ -38,7 +38,6 @@
 {{ vec4_reader("value", DV4) }}
 {{ vec4_reader("grad", DV4) }}
 //# set wide4 = D4 if by_query else [D4, DV4] | max
-//# set lanes = TX // SHARES
 {{ tile_memory(wide4, 0) }}
 //# set scaled = " * params.grad_scale"
 //# if by_query

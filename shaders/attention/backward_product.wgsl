@@ -5,7 +5,7 @@
 //## lib/stored_scores.wgsl has the layout of what is stored, lib/tiles.wgsl that of rows and columns, and the product.
 //# from "lib/storage.wgsl" import writer
 //# from "lib/blocks.wgsl" import each
-//# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values, add_shares with context
+//# from "lib/tiles.wgsl" import vec4_reader, store_values, multiply_values, add_shares, lanes with context
 //# from "lib/gradient_tile.wgsl" import find_gradient_tile with context
 //# from "lib/seen_gradient.wgsl" import seen_gradient with context
 //# from "lib/store_gradient.wgsl" import store with context
@@ -19,7 +19,6 @@
 {{ seen_gradient("d_query", "key", True, " * params.grad_scale") }}
 //# set weight_loads = (VALUE_KEYS * BQ // 4 + WORKGROUP - 1) // WORKGROUP
 //# set key_loads = (VALUE_KEYS * D4 + WORKGROUP - 1) // WORKGROUP
-//# set lanes = TX // SHARES
 //# set across = (D4 + lanes - 1) // lanes
 const VALUES_0 = 0u;
 const WEIGHTS_0 = 0u;

@@ -10,7 +10,7 @@
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index with context
 //# endif
 //# from "lib/query_tile.wgsl" import find_query_tile with context
-//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, add_shares, row_number, column_number with context
+//# from "lib/tiles.wgsl" import tile_memory, tile_registers, vec4_reader, stage_rows, prime_lines, prime_values, products, load_values, accumulate, add_shares, lanes, row_number, column_number with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
 {{ reader("key", key_dtype, key_packed, D) }}
@@ -26,10 +26,10 @@
 {{ vec4_reader("key", D4) }}
 {{ vec4_reader("value", DV4) }}
 {{ tile_memory(DV4, D4 if query_resident else 0) }}
-//# set lanes = TX // SHARES
 // Vec4s of the values' head dim that an invocation writes, and that it sums.
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
-const ACROSS = {{ (DV4 + lanes - 1) // lanes }}u;
+//# set across = (DV4 + lanes - 1) // lanes
+const ACROSS = {{ across }}u;
 //# if subgroups
 {{ thread_index_memory() }}
 //# endif
@@ -193,7 +193,7 @@ fn main(
     s[{{ r }} * SCORES + {{ g }}] *= SHRINK;
 //#   endcall
     row_sum[{{ r }}] = row_sum[{{ r }}] * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
-//#   call(o) each("o", (DV4 + lanes - 1) // lanes, unrolled)
+//#   call(o) each("o", across, unrolled)
     acc[{{ r }} * ACROSS + {{ o }}] *= rescale;
 //#   endcall
 //# endcall
