@@ -23,9 +23,9 @@
 const VALUES_0 = 0u;
 const WEIGHTS_0 = 0u;
 // In vec4s, one more than the data, so that neighbours spread over the banks.
-const ROW_PITCH = {{ BQ // 4 + 1 }}u;
+const WEIGHT_PITCH = {{ BQ // 4 + 1 }}u;
 var<workgroup> stage: array<vec4<f32>, VALUE_KEYS * {{ D4 }}u>;
-var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * ROW_PITCH>;
+var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * WEIGHT_PITCH>;
 
 //## Asks for the keys from `first` on and their score gradients.
 //# macro load(first)
@@ -57,7 +57,7 @@ var<workgroup> weights: array<vec4<f32>, VALUE_KEYS * ROW_PITCH>;
 //#   if VALUE_KEYS * BQ // 4 % WORKGROUP
       if (e < VALUE_KEYS * (BQ / 4u)) {
 //#   endif
-        weights[e / (BQ / 4u) * ROW_PITCH + e % (BQ / 4u)] = asked[{{ n }}];
+        weights[e / (BQ / 4u) * WEIGHT_PITCH + e % (BQ / 4u)] = asked[{{ n }}];
 //#   if VALUE_KEYS * BQ // 4 % WORKGROUP
       }
 //#   endif

@@ -136,7 +136,7 @@ fn main(
     }
 //# endif
 
-{{ products("s", "query", "key", D4, query_resident) }}
+{{ products("s", "query", "key", D4, query_resident, lines_before=2 if D4 == 16 and not has_splits else 1) }}
 //# if BUFFERS == 1
 {{ load_values("value", DV4, "0u", "tile") }}
 //# endif

@@ -1,6 +1,6 @@
 //## The two products of register-tiled attention, forward and backward, all arithmetic in f32.
 //## Import with context: needs TX, TY, ROWS, BQ, BK, DEPTH4, VALUE_KEYS, BUFFERS, WORKGROUP, SHARES (see Tile in
-//## py_attn/kernels/attention/tiles.py) and `unrolled`.
+//## py_attn/kernels/attention/tiles.py), `unrolled`, and `woven`: whether neighbours belong to two rows and one column.
 //##
 //## A workgroup of TX × TY invocations owns BQ = TY·ROWS rows and goes through the columns BK at a time.
 //## Invocation (tx, ty) holds the scores of its rows 4·(ty + TY·i) + 0…3 with its columns
@@ -41,8 +41,7 @@
 //# set lanes = TX // SHARES
 //## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
 //## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
-//# set lines_before = 1
-//# set values_before = {16: VALUE_KEYS // 4, 32: VALUE_KEYS * 5 // 8}
+//# set values_before = {16: VALUE_KEYS // 4, 32: VALUE_KEYS // 2}
 //# set values_before_of_others = VALUE_KEYS * 3 // 8
 //##
 //## Workgroup memory: `wide4` is the widest operand of accumulate in vec4s; `resident4` is the head dim of
@@ -62,19 +61,21 @@ const SCORES = {{ BK // (4 * TX) }}u;
 // In vec4s, one more than the data, so that neighbours spread over the banks.
 const COLUMN_PITCH = {{ column_pitch }}u;
 const ROW_PITCH = {{ row_pitch }}u;
+// Two more where neighbours belong to two rows, of which there is room in any case.
+const WEIGHT_PITCH = {{ BQ // 4 + (2 if woven else 1) }}u;
 const LINES_0 = {{ lines_0 }}u;
 const VALUES_0 = 0u;
 const WEIGHTS_0 = 0u;
 //# if BUFFERS == 2
 const LINES_1 = {{ values }}u;
 const VALUES_1 = {{ values }}u;
-const WEIGHTS_1 = VALUE_KEYS * ROW_PITCH;
+const WEIGHTS_1 = VALUE_KEYS * WEIGHT_PITCH;
 //# endif
 //# if resident4
 const RESIDENT_ROWS = {{ resident_rows }}u;
 //# endif
 var<workgroup> stage: array<vec4<f32>, {{ resident_rows + chunks * rows_vec4s }}>;
-var<workgroup> weights: array<vec4<f32>, {{ BUFFERS }}u * VALUE_KEYS * ROW_PITCH>;
+var<workgroup> weights: array<vec4<f32>, {{ BUFFERS }}u * VALUE_KEYS * {{ BQ // 4 + 2 }}u>;
 //# endmacro
 //##
 //## fn X_vec4: vec4 d of line n of an operand of `d4` vec4s.
@@ -214,7 +215,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //## scores = rows · columnsᵀ over a head dim of `d4` vec4s.
-//# macro products(scores, row, column, d4, resident=False, next_tile="tile + BK")
+//# macro products(scores, row, column, d4, resident=False, next_tile="tile + BK", lines_before=1)
 //# set chunks = (d4 + DEPTH4 - 1) // DEPTH4
 //# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
     {{ scores }}[{{ n }}] = vec4<f32>();
@@ -291,7 +292,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
         let number = {{ p }}u * (VALUE_KEYS / TX) + {{ n }};
         let at = 4u * {{ i }} * SCORES + number / 4u;
         let c = number % 4u;
-        weights[WEIGHTS_{{ buffer }} + ({{ n }} * TX + tx) * ROW_PITCH + {{ i }} * TY + ty] = vec4<f32>(
+        weights[WEIGHTS_{{ buffer }} + ({{ n }} * TX + tx) * WEIGHT_PITCH + {{ i }} * TY + ty] = vec4<f32>(
           {{ coefficients }}[at][c], {{ coefficients }}[at + SCORES][c],
           {{ coefficients }}[at + 2u * SCORES][c], {{ coefficients }}[at + 3u * SCORES][c]);
 //#     endcall
@@ -312,7 +313,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       let lane = tx;
 //#   endif
 //#   call(i) each("i", ROWS // 4, unrolled)
-      factors[{{ i }}] = weights[WEIGHTS_{{ buffer }} + k * ROW_PITCH + {{ i }} * TY + ty];
+      factors[{{ i }}] = weights[WEIGHTS_{{ buffer }} + k * WEIGHT_PITCH + {{ i }} * TY + ty];
 //#   endcall
 //#   call(o) each("o", across, unrolled)
       columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * {{ lanes }}u + lane];

@@ -426,6 +426,7 @@ def _launch_side(
         "writes": tuple((name, x.dtype) for name, x in written.items()),
         "stores_scores": bool(stored),
         "unrolled": config.unrolled,
+        "woven": True,
     }
     kernels = _TILED if tile else _ROWS
     return launch(

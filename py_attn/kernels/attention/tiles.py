@@ -57,7 +57,7 @@ class Tile:
         vec4s = max(2 * values, values + lines) + lines if self.buffers == 2 else max(values, lines)
         if self.query_resident:
             vec4s += queries * -(-d4 // self.depth4)
-        vec4s += self.buffers * self.value_keys * (self.queries // 4 + 1)
+        vec4s += self.buffers * self.value_keys * (self.queries // 4 + 2)
         return 16 * vec4s + 16
 
     def shares(self, wide4: int) -> int:
