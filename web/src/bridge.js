@@ -10,6 +10,7 @@ import { Bindings } from './gpu/bindings.js';
 import { Errors } from './gpu/errors.js';
 import { checkShader, compilePipeline, createPipeline } from './gpu/pipelines.js';
 import { Queue } from './gpu/queue.js';
+import { ReadBacks } from './gpu/read-backs.js';
 import { Runner } from './gpu/runner.js';
 
 /** Of so many pipelines it is remembered what Python asked for. */
@@ -92,6 +93,7 @@ export class DeviceBridge {
   #queue;
   #bindings;
   #runner;
+  #readBacks;
 
   /**
    * @param {GPUDevice} device
@@ -104,6 +106,7 @@ export class DeviceBridge {
     this.#queue = new Queue(device, adapter.info.isFallbackAdapter, () => Boolean(this.#lost));
     this.#bindings = new Bindings(device, this.#errors, (handle) => this.#buffer(handle));
     this.#runner = new Runner(device, this.#errors, this.#queue, this.#bindings);
+    this.#readBacks = new ReadBacks(device);
     device.lost.then((info) => this.#end(`${info.reason}${info.message ? `: ${info.message}` : ''}`));
   }
 
@@ -195,22 +198,19 @@ export class DeviceBridge {
   async readBuffer(handle, offset, size) {
     const label = `read-back of ${size} bytes`;
     const staging = this.#errors.guarded(label, ['validation', 'out-of-memory'], () => {
-      const made = this.#device.createBuffer({
-        label,
-        size,
-        usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
-      });
+      const taken = this.#readBacks.take(size);
       const encoder = this.#device.createCommandEncoder();
-      encoder.copyBufferToBuffer(this.#buffer(handle), offset, made, 0, size);
+      encoder.copyBufferToBuffer(this.#buffer(handle), offset, taken, 0, size);
       this.#queue.submit(encoder);
-      return made;
+      return taken;
     });
     try {
-      await this.#queue.after(staging.mapAsync(GPUMapMode.READ));
+      await this.#queue.after(staging.mapAsync(GPUMapMode.READ, 0, size));
     } catch (error) {
+      staging.destroy();
       throw new Error(this.#lost || String(/** @type {Error} */ (error).message));
     }
-    return { bytes: new Uint8Array(staging.getMappedRange()), release: () => staging.destroy() };
+    return { bytes: new Uint8Array(staging.getMappedRange(0, size)), release: () => this.#readBacks.release(staging) };
   }
 
   // Pipelines
