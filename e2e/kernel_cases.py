@@ -67,7 +67,7 @@ def attention_case(**changes: Any) -> Case:
 
 OPTIONAL = {
     *("mask", "causal", "window", "scale", "softcap", "kv_lengths", "lengths_as", "layout", "views", "size"),
-    *("tile", "unrolled", "tail_split", "without_lse", "show", "sinks"),
+    *("tile", "unrolled", "tail_split", "without_lse", "show", "sinks", "growth"),
 }
 
 

@@ -20,6 +20,7 @@ from py_attn.kernels.attention.matrix import MatrixTile
 TILES = {
     "plain": MatrixTile(2, 16),
     "tall": MatrixTile(8, 16),
+    "wide": MatrixTile(2, 32),
     "in-turn": MatrixTile(2, 32, in_turn=True),
     "pairs": MatrixTile(4, 32, team=2),
     "pairs-in-turn": MatrixTile(2, 32, in_turn=True, team=2),
@@ -41,8 +42,11 @@ def test_products_and_softmax(lab, tile):
         # Maxima that move, over whole and partial tiles of both.
         attention_case(**common, head_dim=40, queries=tile.queries + 5, keys=keys, size=3.0),
         attention_case(**common, head_dim=16, queries=tile.queries + 5, keys=keys, size=3.0, causal=True),
-        # Scores so large that float32 has no fractions of them.
+        # Scores so large that float32 has no fractions of them, from the first key on and from a later one.
         attention_case(**common, head_dim=16, queries=20, keys=keys, size=3e3),
+        attention_case(
+            **common, head_dim=16, queries=20, keys=keys, size=180, growth=[5 * tile.keys + 7, 64]
+        ),
     ]
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 

@@ -90,6 +90,10 @@ class Inputs:
         for name, shape in shapes.items():
             dtype = case["dtypes"][name]
             values = normal(random, shape, dtype, case.get("size", 1.0) if name != "value" else 1.0)
+            if name == "key" and "growth" in case:
+                # Keys from a certain one on are so many times as large.
+                first, times = case["growth"]
+                values[:, :, first:] *= times
             tensor = laid_out(device, values, dtype, case.get("views", {}).get(name, "plain"))
             self.arrays.append(values)
             self.tensors.append(tensor.transpose(0, 2, 1, 3) if swap else tensor)

@@ -49,22 +49,25 @@
 //# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
 //## The driver writes out a loop that is all of a kernel, which spares moves between registers. Beside the code for rows
 //## that see numbers which are not finite it does not (bench/NOTES.md), so that some of its turns are written out here.
-//## Elsewhere it writes out eight; two written out here, which it leaves as they are, take less time.
-//# set written_out = 8 if hides else 1 if in_turn else 2
+//## Elsewhere it writes out eight; two written out here, which it leaves as they are, take less time, but for a team of one
+//## with keys and values in turn.
+//# set written_out = (4 if in_turn and team > 1 else 8) if hides else 1 if in_turn and team == 1 else 2
 //## The driver moves loads down to where their numbers are used, behind barriers too, and then they are waited for; not
 //## those behind a condition. With keys and values in turn, or the code for hidden numbers, registers are short, and what
 //## is gained is lost again.
 //# set asked_early = not in_turn and not hides
-//## The factor of the scores, where nothing but the exponent needs it.
-//# set scale = " * params.query_scale"
-//# set score_factor = "" if scale_in_exponent else scale
-//# set maximum_factor = scale if scale_in_exponent else ""
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
-//## they hold, so that eight neighbours of a column spread over all banks.
+//## they hold, so that eight neighbours of a column spread over all banks. A line of scores has a row of each of the
+//## team's blocks of 16. With `spread` it is two entries longer, and neighbours are the two invocations of a row: then
+//## matrices of scores are stored without conflicts of banks too (bench/NOTES.md).
 //# set key_pitch = 2 * head_blocks + 1
 //# set value_pitch = 2 * own_values + 1
-//# set score_pitch = 4 * own_keys + 1
+//# set scores_of_block = 4 * own_keys
+//# set score_pitch = team * scores_of_block + (2 if spread else 1)
 //# set weight_pitch = 2 * key_blocks + 1 if weights_apart else score_pitch
+//## From the weights of one of the team's blocks to those of the next.
+//# set weights_of_block = 16 * weight_pitch if weights_apart else scores_of_block
+//# set partner = "1u" if spread else "16u"
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
 {{ half_types(dtypes) }}
@@ -86,13 +89,17 @@ var<workgroup> keys: array<array<vec4<u32>, {{ [keys_room, values_room] | max if
 var<workgroup> values: array<array<vec4<u32>, {{ values_room }}>, {{ team }}>;
 //# endif
 // The scores that a subgroup computed, as float32.
-var<workgroup> scores: array<array<vec4<u32>, {{ 16 * team * score_pitch }}>, SUBGROUPS>;
+var<workgroup> scores: array<array<vec4<u32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
 //# if weights_apart
 // A team's weights as float16.
 var<workgroup> weights: array<array<vec4<u32>, {{ 16 * team * weight_pitch }}>, {{ SUBGROUPS // team }}>;
 //# endif
-// The last tile in which the reference moved of a row that already has sums.
+// The last turn in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
+//# if scale_in_exponent
+// In place of a turn: all turns are computed again.
+const RESTART = 0xffffffffu;
+//# endif
 
 /// Where the values of a key lie: bits 2 and 3 of its number in the tile change places.
 fn turned(line: u32) -> u32 {
@@ -153,11 +160,6 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## exp of a vec4 of this row's scores, less the row's reference. The product of a score and the scale is not rounded
-//## here, but the reference is: `bias` is where that makes no difference.
-//# macro weight_of(score)
-{{ exp_of("fma(" ~ score ~ ", vec4<f32>(params.query_scale), vec4<f32>(-bias))" if scale_in_exponent else score ~ " - new_reference") }}
-//#- endmacro
 //# macro store_lines(name, blocks, loads)
 //# for n in range(loads)
       {
@@ -188,13 +190,13 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   set count = [own_keys, own_values - first] | min
 //#   for m in range(team)
 //#     for c in range(count)
-    subgroupMatrixStore<row_major>(&scores[number], {{ 16 * m * score_pitch + 4 * c }}u, acc_{{ m }}_{{ first + c }}, {{ score_pitch }}u);
+    subgroupMatrixStore<row_major>(&scores[number], {{ scores_of_block * m + 4 * c }}u, acc_{{ m }}_{{ first + c }}, {{ score_pitch }}u);
 //#     endfor
 //#   endfor
     workgroupBarrier();
 //#   for m in range(team)
     for (var c = 0u; c < {{ 2 * own_keys }}u; c++) {
-      let place = (row + {{ 16 * m }}u) * {{ score_pitch }}u + part * {{ 2 * own_keys }}u + c;
+      let place = row * {{ score_pitch }}u + {{ scores_of_block * m }}u + part * {{ 2 * own_keys }}u + c;
       let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c + {{ 4 * own_values }}u * side;
 {{ caller(m, "place", "n") }}
     }
@@ -203,7 +205,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   if back
 //#     for m in range(team)
 //#       for c in range(count)
-    acc_{{ m }}_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ 16 * m * score_pitch + 4 * c }}u, {{ score_pitch }}u);
+    acc_{{ m }}_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ scores_of_block * m + 4 * c }}u, {{ score_pitch }}u);
 //#       endfor
 //#     endfor
     workgroupBarrier();
@@ -211,82 +213,32 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//## The last entry of a row's line of weights, where the member that has the row leaves what the others need to know of it.
-//## A team of one keeps that in registers: through memory head dim 256 takes half as long again (bench/NOTES.md).
-//# macro said_of(row)
-{{ weights }}[({{ row }}) * {{ weight_pitch }}u + {{ weight_pitch - 1 }}u]
+//## The entry behind the weights of this invocation's row in one of the team's blocks, where the member that has the row
+//## leaves what the others need to know of it. A team of one keeps that in registers: through memory head dim 256 takes
+//## half as long again (bench/NOTES.md).
+//# macro said_of(block)
+{{ weights }}[row * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
 //#- endmacro
-@compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) workgroup: vec3<u32>,
-  @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(subgroup_id) number: u32,
-  @builtin(subgroup_invocation_id) lane: u32,
-) {
-{{ find_query_tile() }}
-  let thread_index = (number * 32u + lane) % WORKGROUP;
-  let row = lane % 16u;
-  let part = lane / 16u % 2u;
-  // Which team's member this subgroup is, which one of it, and of which of the team's rows this invocation has a part.
-  let team_number = number / {{ team }}u;
-  let side = number % {{ team }}u;
-  let team_row = side * 16u + row;
-  let own_weights = team_row * {{ weight_pitch }}u + part;
-  let i = first_row + number * 16u + row;
-  let position = i32(i) + shift;
-
-  var key_ahead: array<vec4<u32>, {{ key_loads }}>;
-  var value_ahead: array<vec4<u32>, {{ value_loads }}>;
-  var s: array<vec4<f32>, {{ span4 }}>;
-  // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
-  var reference = LOWEST;
-  var row_sum = 0.0;
-//# if scale_in_exponent
-  // The score that the reference was made of.
-  var reference_score = 0.0;
-//# endif
-//# if return_lse
-  var unrounded_sum = 0.0;
-//# endif
-//# for m in range(team)
-//#   for n in range(own_values)
-  var acc_{{ m }}_{{ n }} = Result();
-//#   endfor
-//#   for d in range(head_blocks)
-  var query_{{ m }}_{{ d }} = Left();
-//#   endfor
-//# endfor
-
-  if (begin < end) {
-    // The query goes to registers through the memory of the keys.
-//# for turn in range(BQ // BK)
-//#   for n in range(key_loads)
-    {
-      let e = thread_index + {{ n }}u * WORKGROUP;
-      let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
-      key_ahead[{{ n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
-    }
-//#   endfor
-{{ store_lines("key", head_blocks, key_loads) }}
-    workgroupBarrier();
-//#   for own in range(key_blocks)
-//#     set block = turn * key_blocks + own
-    if (team_number == {{ block // team }}u) {
-//#     for d in range(head_blocks)
-      query_{{ block % team }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys[{{ own // own_keys }}], {{ 16 * (own % own_keys) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
-//#     endfor
-    }
-//#   endfor
-    workgroupBarrier();
-//# endfor
+//##
+//## What the first turn expects: its keys staged, its values and the next keys asked for.
+//# macro stage_first_keys()
 {{ load_lines("key", head_blocks, key_loads, "begin") }}
 {{ store_lines("key", head_blocks, key_loads) }}
 {{ load_lines("key", head_blocks, key_loads, "begin + BK") }}
 {{ load_lines("value", value_blocks, value_loads, "begin") }}
     workgroupBarrier();
-  }
-
-  var turn = 0u;
+//# endmacro
+//##
+//## exp of a vec4 of this row's scores, less the row's reference.
+//# macro weight_of(score, late_scale)
+{{ exp_of("fma(" ~ score ~ ", vec4<f32>(params.query_scale), vec4<f32>(-new_reference))" if late_scale else score ~ " - new_reference") }}
+//#- endmacro
+//##
+//## All turns. With `late_scale` scores are scaled by the exponent's multiply-add alone, where the product is not rounded.
+//## The reference is, and where one is so large that this would make a difference, `restarts` becomes true.
+//# macro turns(late_scale, written_out)
+//# set scale = " * params.query_scale"
+//# set early_factor, late_factor = ("", scale) if late_scale else (scale, "")
   for (var first = begin; first < end; first += {{ written_out }}u * BK) {
 //# for step in range(written_out)
 //#   if step
@@ -317,14 +269,14 @@ fn main(
 //# endfor
 //# for m in range(team)
 //#   for k in range(own_keys)
-      subgroupMatrixStore<row_major>(&scores[number], {{ 16 * m * score_pitch + 4 * k }}u, s_{{ m }}_{{ k }}, {{ score_pitch }}u);
+      subgroupMatrixStore<row_major>(&scores[number], {{ scores_of_block * m + 4 * k }}u, s_{{ m }}_{{ k }}, {{ score_pitch }}u);
 //#   endfor
 //# endfor
     }
     workgroupBarrier();
 //# for c in range(span4)
-//#   set member = 2 * c // (4 * own_keys)
-    s[{{ c }}] = bitcast<vec4<f32>>(scores[number - side + {{ member }}u][team_row * {{ score_pitch }}u + part + {{ 2 * c % (4 * own_keys) }}u]){{ score_factor }};
+//#   set member = 2 * c // scores_of_block
+    s[{{ c }}] = bitcast<vec4<f32>>(scores[number - side + {{ member }}u][own_scores + {{ 2 * c % scores_of_block }}u]){{ early_factor }};
 //# endfor
 //# if not in_turn
 {{ store_lines("key", head_blocks, key_loads) }}
@@ -372,24 +324,20 @@ fn main(
     max4 = max(max4, s[{{ c }}]);
 //# endfor
     var top = max(max(max4.x, max4.y), max(max4.z, max4.w));
-    top = max(top, subgroupShuffleXor(top, 16u));
-    let new_max = top{{ maximum_factor }};
+    top = max(top, subgroupShuffleXor(top, {{ partner }}));
+    let new_max = top{{ late_factor }};
     let new_reference = select(reference, new_max, new_max > reference + {{ slack }}.0{{ " * LN_2" if natural }});
     let rescale = {{ exp_of("reference - new_reference") }};
-    if ((new_reference != reference) & (row_sum > 0.0)) {
-      atomicStore(&moved, turn);
-    }
-//# if scale_in_exponent
-    reference_score = select(reference_score, top, new_reference != reference);
-    var bias = new_reference;
-    // What rounding took from a large reference would be large itself.
-    if (abs(new_reference) > 0x1p20f) {
-//#   for c in range(span4)
-      s[{{ c }}] -= reference_score;
-//#   endfor
-      bias = 0.0;
-    }
+    if (new_reference != reference) {
+//# if late_scale
+      if (abs(new_reference) > 0x1p20f) {
+        atomicMax(&moved, RESTART);
+      }
 //# endif
+      if (row_sum > 0.0) {
+        atomicMax(&moved, turn);
+      }
+    }
     reference = new_reference;
     var sum4 = vec4<f32>();
 //# if return_lse
@@ -397,8 +345,8 @@ fn main(
 //# endif
 //# for c in range(0, span4, 2)
     {
-      let p = {{ weight_of("s[" ~ c ~ "]") }};
-      let q = {{ weight_of("s[" ~ (c + 1) ~ "]") }};
+      let p = {{ weight_of("s[" ~ c ~ "]", late_scale) }};
+      let q = {{ weight_of("s[" ~ (c + 1) ~ "]", late_scale) }};
       let half_p = vec4<f16>(p);
       let half_q = vec4<f16>(q);
       sum4 += vec4<f32>(half_p) + vec4<f32>(half_q);
@@ -414,10 +362,17 @@ fn main(
 //# endif
 
     // Also the barrier behind which weights, keys and values are there.
-    if (workgroupUniformLoad(&moved) == turn) {
+    let last_moved = workgroupUniformLoad(&moved);
+//# if late_scale
+    if (last_moved == RESTART) {
+      restarts = true;
+      break;
+    }
+//# endif
+    if (last_moved == turn) {
 //#   if team > 1
       if (part == 0u) {
-        {{ said_of("team_row") }} = bitcast<vec4<u32>>(vec4<f32>(rescale));
+        {{ said_of("side") }} = bitcast<vec4<u32>>(vec4<f32>(rescale));
       }
 //#   endif
 //#   if not weights_apart
@@ -428,7 +383,7 @@ fn main(
       workgroupBarrier();
 //#   endif
 //#   call(m, place, n) through_memory(True)
-      let factor = {{ "bitcast<vec4<f32>>(" ~ said_of("row + " ~ 16 * m ~ "u") ~ ")" if team > 1 else "rescale" }};
+      let factor = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ")" if team > 1 else "rescale" }};
       scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * factor);
 //#   endcall
 //#   if not weights_apart
@@ -441,7 +396,7 @@ fn main(
     {
 //# for m in range(team)
 //#   for k in range(key_blocks)
-      let p_{{ m }}_{{ k }} = subgroupMatrixLoad<Left, row_major>(&{{ weights }}, {{ 16 * m * weight_pitch + 2 * k }}u, {{ weight_pitch }}u);
+      let p_{{ m }}_{{ k }} = subgroupMatrixLoad<Left, row_major>(&{{ weights }}, {{ weights_of_block * m + 2 * k }}u, {{ weight_pitch }}u);
 //#   endfor
 //# endfor
 //# for k in range(key_blocks)
@@ -464,20 +419,112 @@ fn main(
     }
 //# endfor
   }
+//# endmacro
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(subgroup_id) number: u32,
+  @builtin(subgroup_invocation_id) lane: u32,
+) {
+{{ find_query_tile() }}
+  let thread_index = (number * 32u + lane) % WORKGROUP;
+//# if spread
+  let row = lane / 2u % 16u;
+  let part = lane % 2u;
+//# else
+  let row = lane % 16u;
+  let part = lane / 16u % 2u;
+//# endif
+  // Which team's member this subgroup is, which one of it, and of which of the team's rows this invocation has a part.
+  let team_number = number / {{ team }}u;
+  let side = number % {{ team }}u;
+  let own_scores = row * {{ score_pitch }}u + side * {{ scores_of_block }}u + part;
+  let own_weights = row * {{ weight_pitch }}u + side * {{ weights_of_block }}u + part;
+  let i = first_row + number * 16u + row;
+  let position = i32(i) + shift;
 
-  row_sum += subgroupShuffleXor(row_sum, 16u);
+  var key_ahead: array<vec4<u32>, {{ key_loads }}>;
+  var value_ahead: array<vec4<u32>, {{ value_loads }}>;
+  var s: array<vec4<f32>, {{ span4 }}>;
+  // A row's reference, and its sums of exp2(score - reference) over this invocation's columns.
+  var reference = LOWEST;
+  var row_sum = 0.0;
+//# if return_lse
+  var unrounded_sum = 0.0;
+//# endif
+//# for m in range(team)
+//#   for n in range(own_values)
+  var acc_{{ m }}_{{ n }} = Result();
+//#   endfor
+//#   for d in range(head_blocks)
+  var query_{{ m }}_{{ d }} = Left();
+//#   endfor
+//# endfor
+
+  if (begin < end) {
+    // The query goes to registers through the memory of the keys.
+//# for turn in range(BQ // BK)
+//#   for n in range(key_loads)
+    {
+      let e = thread_index + {{ n }}u * WORKGROUP;
+      let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
+      key_ahead[{{ n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
+    }
+//#   endfor
+{{ store_lines("key", head_blocks, key_loads) }}
+    workgroupBarrier();
+//#   for own in range(key_blocks)
+//#     set block = turn * key_blocks + own
+    if (team_number == {{ block // team }}u) {
+//#     for d in range(head_blocks)
+      query_{{ block % team }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys[{{ own // own_keys }}], {{ 16 * (own % own_keys) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+//#     endfor
+    }
+//#   endfor
+    workgroupBarrier();
+//# endfor
+{{ stage_first_keys() }}
+  }
+
+  var turn = 0u;
+//# if scale_in_exponent
+  var restarts = false;
+{{ turns(True, written_out) }}
+  if (restarts) {
+    // From the beginning, with scores that are scaled, and rounded, before a reference is taken from them.
+    turn = 0u;
+    reference = LOWEST;
+    row_sum = 0.0;
+//#   if return_lse
+    unrounded_sum = 0.0;
+//#   endif
+//#   for m in range(team)
+//#     for n in range(own_values)
+    acc_{{ m }}_{{ n }} = Result();
+//#     endfor
+//#   endfor
+    atomicStore(&moved, 0u);
+{{ stage_first_keys() }}
+{{ turns(False, 2) }}
+  }
+//# else
+{{ turns(False, written_out) }}
+//# endif
+
+  row_sum += subgroupShuffleXor(row_sum, {{ partner }});
   let factor = row_end(h, reference, row_sum).x;
   workgroupBarrier();
 //# if team > 1
   if (part == 0u) {
-    {{ said_of("team_row") }} = bitcast<vec4<u32>>(vec4<f32>(factor, reference, 0.0, 0.0));
+    {{ said_of("side") }} = bitcast<vec4<u32>>(vec4<f32>(factor, reference, 0.0, 0.0));
   }
 //# endif
 //# call(m, place, n) through_memory(False)
-      let said = {{ "bitcast<vec4<f32>>(" ~ said_of("row + " ~ 16 * m ~ "u") ~ ")" if team > 1 else "vec2<f32>(factor, reference)" }};
+      let said = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ")" if team > 1 else "vec2<f32>(factor, reference)" }};
       let end_factor = said.x;
       let end_reference = said.y;
-      let end_i = i - team_row + row + {{ 16 * m }}u;
+      let end_i = i - 16u * side + {{ 16 * m }}u;
       if (end_i <= last_row && {{ n }} < DV4) {
         var four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * end_factor;
 //# if hides
@@ -489,7 +536,7 @@ fn main(
       }
 //# endcall
 //# if return_lse
-  unrounded_sum += subgroupShuffleXor(unrounded_sum, 16u);
+  unrounded_sum += subgroupShuffleXor(unrounded_sum, {{ partner }});
   if (i <= last_row && part == 0u) {
     store_lse((b * params.heads + h) * params.queries + i, row_end(h, reference, unrounded_sum));
   }

@@ -13,7 +13,7 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.leading import Leading
-from py_attn.kernels.attention.matrix import ENABLE, matrix_args, template_variables
+from py_attn.kernels.attention.matrix import ENABLE, MatrixTile, matrix_args, template_variables
 from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tiles import Tile
@@ -249,8 +249,8 @@ def _args(options: Options, config: Config, return_lse: bool) -> list[Arg]:
 def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: bool) -> dict[str, Any]:
     found = options.constants() | options.value_constants() | config.constants()
     found |= sink_constants(options.sinks_dtype, found["dtypes"])
-    if config.variant == "matrix":
-        found |= template_variables(options)
+    if isinstance(config.tile, MatrixTile):
+        found |= template_variables(options, config.tile)
     elif isinstance(config.tile, Tile):
         found |= {
             "SHARES": config.tile.shares(in_vec4s(options.problem.value_head_dim)),

@@ -75,6 +75,14 @@ class MatrixTile:
         """Query rows of a tile."""
         return _ROWS * self.subgroups
 
+    @property
+    def spread(self) -> bool:
+        """Whether lines of scores have the padding with which storing them conflicts with no bank.
+
+        Not where it is so large a part of the memory that fewer workgroups would fit into a core.
+        """
+        return self.team > 1 or (self.keys > _ROWS and not self.in_turn)
+
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
         key_blocks, value_blocks = (-(-n // 16) for n in (head_dim, value_head_dim))
@@ -83,7 +91,7 @@ class MatrixTile:
         values = self.keys * (2 * -(-value_blocks // self.team) + 1)
         staged = self.team * (max(keys, values) if self.in_turn else keys + values)
         rows = _ROWS * self.subgroups
-        scores = self.team * rows * (self.keys // self.team // 4 + 1)
+        scores = rows * (self.keys // 4 + (2 if self.spread else 1))
         weights = rows * (self.keys // 8 + 1) if self.team > 1 and not self.in_turn else 0
         return 16 * (staged + scores + weights) + 16
 
@@ -96,6 +104,7 @@ class MatrixTile:
             "WORKGROUP": _SUBGROUP * self.subgroups,
             "in_turn": self.in_turn,
             "team": self.team,
+            "spread": self.spread,
             "slack": _SLACK,
         }
 
@@ -172,14 +181,16 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
     )
 
 
-def template_variables(options: Options) -> dict[str, object]:
+def template_variables(options: Options, tile: MatrixTile) -> dict[str, object]:
     """Template variables of the operands' layouts, and of where their scale is applied."""
     masking = options.problem.masking
     # A product with it may not change the order of scores, and may not make NaN of a hidden score's -inf.
     ordered = masking.scale > _LEAST_SCALE
     only_scaled = not masking.softcap and not options.runs_code_per_score
+    # It needs the turns of the kernel twice, which slows down short ones (bench/NOTES.md).
+    worth = tile.keys > _ROWS or options.hides
     return {
-        "scale_in_exponent": ordered and only_scaled,
+        "scale_in_exponent": ordered and only_scaled and worth,
         **{f"{x.name}_layout": x.layout for x in options.operands()},
     }
 
