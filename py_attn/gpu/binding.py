@@ -28,6 +28,13 @@ def bind(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
     ValueError
         When the view spans more bytes than a binding may hold.
     """
+    bound: BoundBuffer | None = tensor._bound
+    if bound is None:
+        bound = tensor._bound = _find_range(tensor, name, limits)
+    return bound
+
+
+def _find_range(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
     storage = tensor._storage
     allowed = limits["maxStorageBufferBindingSize"]
     if storage.nbytes <= allowed:
@@ -83,6 +90,8 @@ def check_buffer_count(label: str, count: int, limits: Limits) -> None:
 def check_aliases(shader: Shader, buffers: Sequence[BoundBuffer]) -> None:
     """Raise :class:`ValueError` when ``shader`` would read a buffer that it also writes."""
     storages = [buffer[0] for buffer in buffers]
+    if len(set(storages)) == len(storages):
+        return
     # A shader of the caller's own may come with too few buffers or too many, which WebGPU reports.
     written = [storages[n] for n in shader.written if n < len(storages)]
     if sum(map(storages.count, written)) == len(written):

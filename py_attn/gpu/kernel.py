@@ -259,14 +259,16 @@ class _NotPlainError(Exception):
 def _plain(value: Any) -> Hashable:
     """A plain value, whose own type its caller notes."""
     kind = type(value)
+    plain: Hashable = value
+    if kind in _PLAIN:
+        return plain
     if kind in (tuple, list):
         return _plain_items(value)
     if kind is slice:
         return _plain_items((value.start, value.stop, value.step))
     frozen = dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if kind not in _PLAIN and not frozen:
+    if not frozen:
         raise _NotPlainError
-    plain: Hashable = value
     return plain
 
 

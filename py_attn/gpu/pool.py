@@ -30,7 +30,8 @@ class BufferPool:
         if not handles:
             return None
         handle = handles.pop()
-        self._forget(handle)
+        del self._sizes[handle]
+        self.nbytes -= size
         return handle
 
     def shrink(self, nbytes: int) -> list[int]:
@@ -38,13 +39,10 @@ class BufferPool:
         gone = []
         while self.nbytes > nbytes:
             handle = next(iter(self._sizes))
-            self._handles[self._sizes[handle]].remove(handle)
-            self._forget(handle)
+            size = self._sizes.pop(handle)
+            self._handles[size].remove(handle)
+            if not self._handles[size]:
+                del self._handles[size]
+            self.nbytes -= size
             gone.append(handle)
         return gone
-
-    def _forget(self, handle: int) -> None:
-        size = self._sizes.pop(handle)
-        self.nbytes -= size
-        if not self._handles[size]:
-            del self._handles[size]

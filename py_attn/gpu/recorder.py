@@ -55,8 +55,8 @@ class Recorder:
         words = [dispatch.pipeline, len(self.params), len(params), *dispatch.workgroups, len(buffers)]
         for storage, offset, size, _ in buffers:
             words += (storage.handle, offset, size)
-            if self._keep:
-                self.storages[storage.handle] = storage
         self.words.extend(words)
+        if self._keep:
+            self.storages.update((buffer.storage.handle, buffer.storage) for buffer in buffers)
         self.params += params + bytes(-len(params) % PARAMS_ALIGNMENT)
         self.dispatches.append(dispatch)

@@ -105,11 +105,13 @@ class Tensor:
         "float32", "float16", "bfloat16", "int32", "uint32" or "bool".
     """
 
-    __slots__ = ("_storage", "kind", "offset", "shape", "strides")
+    # `_bound` is what py_attn.gpu.binding.bind found, which is the same for every dispatch.
+    __slots__ = ("_bound", "_storage", "kind", "offset", "shape", "strides")
 
     def __init__(
         self, storage: Storage, kind: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
     ) -> None:
+        self._bound: Any = None
         self._storage = storage
         self.kind = kind
         self.shape = shape
