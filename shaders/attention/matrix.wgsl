@@ -196,7 +196,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
     workgroupBarrier();
 //#   for m in range(team)
     for (var c = 0u; c < {{ 2 * own_keys }}u; c++) {
-      let place = row * {{ score_pitch }}u + {{ scores_of_block * m }}u + part * {{ 2 * own_keys }}u + c;
+      let place = line * {{ score_pitch }}u + {{ scores_of_block * m }}u + part * {{ 2 * own_keys }}u + c;
       let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c + {{ 4 * own_values }}u * side;
 {{ caller(m, "place", "n") }}
     }
@@ -217,7 +217,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //## leaves what the others need to know of it. A team of one keeps that in registers: through memory head dim 256 takes
 //## half as long again (bench/NOTES.md).
 //# macro said_of(block)
-{{ weights }}[row * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
+{{ weights }}[line * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
 //#- endmacro
 //##
 //## What the first turn expects: its keys staged, its values and the next keys asked for.
@@ -440,7 +440,14 @@ fn main(
   let team_number = number / {{ team }}u;
   let side = number % {{ team }}u;
   let own_scores = row * {{ score_pitch }}u + side * {{ scores_of_block }}u + part;
-  let own_weights = row * {{ weight_pitch }}u + side * {{ weights_of_block }}u + part;
+//# if weights_apart
+  // The line of this row's weights, and of acc: lines of four neighbouring rows have one between them, so that their
+  // weights are stored without conflicts of banks.
+  let line = (row & 8u) | ((row & 3u) << 1u) | ((row & 4u) >> 2u);
+//# else
+  let line = row;
+//# endif
+  let own_weights = line * {{ weight_pitch }}u + side * {{ weights_of_block }}u + part;
   let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
 
