@@ -41,6 +41,8 @@ var<workgroup> tile_live: u32;
 //# endif
 
 //# set neighbours = 2 if woven else 1
+//## See lib/tiles.wgsl. Head dim 64 is 1% faster with these, but slower where tiles may be split (bench/NOTES.md).
+//# set lines_before, values_before = (2, 6) if D4 == DV4 == 16 and not has_splits else (1, none)
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
 //# set combine = "max({}, {})" if op == "max" else "({} + {})"
@@ -136,7 +138,7 @@ fn main(
     }
 //# endif
 
-{{ products("s", "query", "key", D4, query_resident, lines_before=2 if D4 == 16 and not has_splits else 1) }}
+{{ products("s", "query", "key", D4, query_resident, lines_before=lines_before) }}
 //# if BUFFERS == 1
 {{ load_values("value", DV4, "0u", "tile") }}
 //# endif
@@ -198,7 +200,7 @@ fn main(
 //#   endcall
 //# endcall
 
-{{ accumulate("acc", "s", "value", DV4) }}
+{{ accumulate("acc", "s", "value", DV4, values_before=values_before) }}
   }
 //# if SHARES > 1
 {{ add_shares("acc", DV4, lanes * neighbours, subgroups) }}

@@ -41,7 +41,7 @@
 //# set lanes = TX // SHARES
 //## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
 //## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
-//# set values_before = {16: VALUE_KEYS // 4, 32: VALUE_KEYS // 2}
+//# set usual_values_before = {16: VALUE_KEYS // 4, 32: VALUE_KEYS // 2}
 //# set values_before_of_others = VALUE_KEYS * 3 // 8
 //##
 //## Workgroup memory: `wide4` is the widest operand of accumulate in vec4s; `resident4` is the head dim of
@@ -358,9 +358,9 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //##
 //## acc += coefficients · columns, with `d4` vec4s each. With one buffer its first part has to be asked for before:
 //## load_values(column, d4, "0u", "tile").
-//# macro accumulate(acc, coefficients, column, d4, next_tile="tile + BK")
+//# macro accumulate(acc, coefficients, column, d4, next_tile="tile + BK", values_before=none)
 //# if BUFFERS == 2
-//#   set before = values_before.get(d4, values_before_of_others) // SHARES * SHARES
+//#   set before = (values_before or usual_values_before.get(d4, values_before_of_others)) // SHARES * SHARES
 {{ store_weights(coefficients, "0u", (0,), 0) }}
     for (var pair = 0u; pair < {{ parts // 2 }}u; pair++) {
 //#   for buffer in (0, 1)
