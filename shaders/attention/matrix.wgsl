@@ -513,7 +513,7 @@ fn main(
 //#   endfor
     atomicStore(&moved, 0u);
 {{ stage_first_keys() }}
-{{ turns(False, 2) }}
+{{ turns(False, 1 if hides else 2) }}
   }
 //# else
 {{ turns(False, written_out) }}
