@@ -260,14 +260,14 @@ class Device:
         """How many buffers could not be made so far, as there was no room for them."""
         return self._memory.lacks
 
-    def run(self, plan: Plan, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def run(self, plan: Plan, given: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
         """Record a plan's launches on the tensors of one call.
 
         Parameters
         ----------
         plan : Plan
         given : mapping
-            The call's tensors by the names that the plan uses; others are passed over.
+            The call's tensors by the names that the plan uses; Nones, and others, are passed over.
 
         Returns
         -------
@@ -281,7 +281,7 @@ class Device:
         DeviceLostError
             When the device is gone.
         """
-        tensors = dict(given)
+        tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
         for name, tensor in tensors.items():
             if not tensor.lives_on(self):
                 tensor.storage(name)
@@ -295,7 +295,7 @@ class Device:
             tensors[new.name] = self._make(new)
         limits = self.info.limits
         for number, (shader, params, workgroups, names) in enumerate(plan.launches):
-            buffers = [binding.bind(tensors[name], name, limits) for name in names]
+            buffers = [(x := tensors[name])._bound or binding.bind(x, name, limits) for name in names]
             self.queue.add(shader, params, buffers, workgroups, run, is_main=number == plan.main)
         return tensors
 

@@ -54,7 +54,7 @@ def run_call(
         key = plan_key(kernel, tuple(tensors.values()), (*options, tuner.enabled, tuner.version))
         plan = device.plans.get(key) if key is not None else None
         if plan is not None:
-            return device.run(plan, {name: x for name, x in tensors.items() if x is not None})
+            return device.run(plan, tensors)
     planned = make()
     if key is not None:
         planned.device.plans.keep(key, planned.plan)

@@ -183,7 +183,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //## acc goes through the memory of the subgroup's scores, as many columns at a time as fit. The caller handles one
-//## invocation's part of row `row` of block m: entry `place` of scores[number] holds columns 4n … 4n+3 of the values.
+//## invocation's part of its row of block m: entry `place` of scores[number] holds columns 4n … 4n+3 of the values.
 //# macro through_memory(back)
 //# for round in range((own_values + own_keys - 1) // own_keys)
 //#   set first = round * own_keys
@@ -196,7 +196,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
     workgroupBarrier();
 //#   for m in range(team)
     for (var c = 0u; c < {{ 2 * own_keys }}u; c++) {
-      let place = line * {{ score_pitch }}u + {{ scores_of_block * m }}u + part * {{ 2 * own_keys }}u + c;
+      let place = own_line * {{ score_pitch }}u + {{ scores_of_block * m }}u + part * {{ 2 * own_keys }}u + c;
       let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c + {{ 4 * own_values }}u * side;
 {{ caller(m, "place", "n") }}
     }
@@ -217,7 +217,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //## leaves what the others need to know of it. A team of one keeps that in registers: through memory head dim 256 takes
 //## half as long again (bench/NOTES.md).
 //# macro said_of(block)
-{{ weights }}[line * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
+{{ weights }}[own_line * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
 //#- endmacro
 //##
 //## What the first turn expects: its keys staged, its values and the next keys asked for.
@@ -443,11 +443,11 @@ fn main(
 //# if weights_apart
   // The line of this row's weights, and of acc: lines of four neighbouring rows have one between them, so that their
   // weights are stored without conflicts of banks.
-  let line = (row & 8u) | ((row & 3u) << 1u) | ((row & 4u) >> 2u);
+  let own_line = (row & 8u) | ((row & 3u) << 1u) | ((row & 4u) >> 2u);
 //# else
-  let line = row;
+  let own_line = row;
 //# endif
-  let own_weights = line * {{ weight_pitch }}u + side * {{ weights_of_block }}u + part;
+  let own_weights = own_line * {{ weight_pitch }}u + side * {{ weights_of_block }}u + part;
   let i = first_row + number * 16u + row;
   let position = i32(i) + shift;
 
