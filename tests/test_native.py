@@ -16,6 +16,7 @@ from py_attn.native import NativeBridge, adapter, files
 from py_attn.native import device as native_device
 from py_attn.native.device import NativeDeviceBridge
 from py_attn.native.errors import compiler_message, words_of
+from py_attn.native.read_backs import ReadBacks
 from py_attn.native.waiting import Waits
 from py_attn.remote import session
 
@@ -59,15 +60,23 @@ class FakeBuffer:
     def __init__(self, size):
         self.size, self.bytes = size, bytearray(size)
 
-    def map_async(self, mode):
+        self.mapped, self.destroyed = range(0), False
+
+    def map_async(self, mode, offset=0, size=None):
+        assert not self.mapped
+        self.mapped = range(offset, self.size if size is None else offset + size)
         return kept_promise()
 
-    def read_mapped(self, copy=True):
-        return memoryview(self.bytes)
+    def read_mapped(self, offset=0, size=None, copy=True):
+        wanted = range(offset, self.size if size is None else offset + size)
+        assert {*wanted} <= {*self.mapped}
+        return memoryview(self.bytes)[wanted.start : wanted.stop]
 
-    def unmap(self): ...
+    def unmap(self):
+        self.mapped = range(0)
 
-    def destroy(self): ...
+    def destroy(self):
+        self.destroyed = True
 
 
 class FakeEncoder:
@@ -166,6 +175,25 @@ async def test_bytes_come_back(bridge):
     bridge.write_buffer(buffer, 4, np.array([1.5, 2.5], np.float32))
     await bridge.read_buffer(buffer, 4, out)
     assert out.tolist() == [1.5, 2.5]
+
+
+def test_buffers_are_read_back_through_again(fake):
+    read_backs = ReadBacks(fake)
+    first = read_backs.take(100)
+    assert read_backs.take(100) is not first
+    read_backs.release(first)
+    assert not first.mapped
+    assert read_backs.take(3000) is first
+    sizes = [4, 4096, 4100, 65_536, 65_540, 16 << 20, (16 << 20) + 4, 100 << 20]
+    assert all(size <= read_backs.take(size).size <= max(4096, 2 * size - 4) for size in sizes)
+
+
+def test_of_buffers_to_read_back_through_large_and_old_ones_go(fake):
+    read_backs = ReadBacks(fake)
+    large, *several = [read_backs.take(mib << 20) for mib in (17, 8, 8, 8, 8, 8)]
+    for buffer in (large, *several):
+        read_backs.release(buffer)
+    assert [buffer.destroyed for buffer in (large, *several)] == [True, True, False, False, False, False]
 
 
 def test_directives_that_naga_does_not_know_leave_an_empty_line(bridge, fake):

@@ -15,12 +15,12 @@ from py_attn.native.clock import Clock
 from py_attn.native.compiler import compile_text, make_pipeline
 from py_attn.native.errors import Errors, words_of
 from py_attn.native.programs import Bindings, Dispatch, Pipeline, decode, encode
+from py_attn.native.read_backs import ReadBacks
 from py_attn.native.waiting import Fences, Poller, Waits
 
 T = TypeVar("T")
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-_READ_BACK = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 
 
 class NativeDeviceBridge:
@@ -38,6 +38,7 @@ class NativeDeviceBridge:
         Poller(device, self._end)
         self._fences = Fences(device)
         self._bindings = Bindings(device, self._errors)
+        self._read_backs = ReadBacks(device)
         self._buffers: dict[int, wgpu.GPUBuffer | None] = {}
         self._pipelines: dict[int, Pipeline] = {}
         self._programs: dict[int, list[Dispatch]] = {}
@@ -87,11 +88,11 @@ class NativeDeviceBridge:
         label = f"read-back of {view.nbytes} bytes"
 
         def copy() -> wgpu.GPUBuffer:
-            made = self._device.create_buffer(label=label, size=view.nbytes, usage=_READ_BACK)
+            taken = self._read_backs.take(view.nbytes)
             encoder = self._device.create_command_encoder()
-            encoder.copy_buffer_to_buffer(self._buffer(buffer), offset, made, 0, view.nbytes)
+            encoder.copy_buffer_to_buffer(self._buffer(buffer), offset, taken, 0, view.nbytes)
             self._submit(encoder)
-            return made
+            return taken
 
         staging = self._errors.guarded(label, copy)
         if staging is None:
@@ -99,13 +100,15 @@ class NativeDeviceBridge:
             return  # synchronize tells of the error
         submitted = self._submitted
         try:
-            await self._wait(lambda: staging.map_async(wgpu.MapMode.READ))
+            await self._wait(lambda: staging.map_async(wgpu.MapMode.READ, 0, view.nbytes))
             self._done = max(self._done, submitted)
-            view[:] = staging.read_mapped(copy=False)
-        finally:
+            view[:] = staging.read_mapped(0, view.nbytes, copy=False)
+        except BaseException:
             # A wait that was cancelled leaves it mapped, or about to be.
             with contextlib.suppress(wgpu.GPUError):
                 staging.destroy()
+            raise
+        self._read_backs.release(staging)
 
     # Pipelines
 
