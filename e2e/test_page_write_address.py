@@ -35,6 +35,11 @@ def settled(page):
     return fragment(page)
 
 
+def written_there(page):
+    """The text in the address, without the focus, which stays in the maps that are shown."""
+    return settled(page).split("&")[0]
+
+
 def install(page):
     """The model's stand-in in place of the download, on a page that has just been loaded."""
     wait_until_ready(page)
@@ -139,6 +144,37 @@ def test_back_and_forward_lead_to_what_was_written(writer):  # noqa: F811
         page.go_back()
         settled(page)
     expect(page.locator(".write-text")).to_contain_text("What the model writes appears here")
+
+
+def test_back_and_forward_on_a_slow_machine_leave_the_texts_of_addresses_as_they_are(writer):  # noqa: F811
+    page = writer
+    panel(page).get_by_label("New tokens").fill("4")
+    beginning = written_there(page)
+    page.wait_for_timeout(1500)
+    generate(page, 4)
+    page.wait_for_timeout(1500)
+    panel(page).get_by_role("textbox", name="Prompt").fill("the ship")
+    first, first_tokens = written_there(page), tokens(page).all_inner_texts()
+    generate(page, 4)
+    second, second_tokens = written_there(page), tokens(page).all_inner_texts()
+    # Addresses are left while their texts are still being packed, unpacked and read.
+    slow = page.context.new_cdp_session(page)
+    slow.send("Emulation.setCPUThrottlingRate", {"rate": 12})
+    page.go_back()
+    expect(tokens(page)).to_have_count(len(first_tokens))
+    page.go_forward()
+    expect(tokens(page)).to_have_count(len(second_tokens))
+    page.go_back()
+    page.go_back()
+    expect(page.locator(".write-text")).to_contain_text("What the model writes appears here")
+    slow.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+    page.wait_for_timeout(1500)
+    assert written_there(page) == beginning
+    for address, text in ((first, first_tokens), (second, second_tokens)):
+        page.go_forward()
+        expect(tokens(page)).to_have_count(len(text))
+        assert tokens(page).all_inner_texts() == text
+        assert written_there(page) == address
 
 
 def test_a_link_shows_the_text_elsewhere(writer, site_url, browser):  # noqa: F811

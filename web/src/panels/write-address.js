@@ -25,7 +25,9 @@ export function keepInAddress(panel) {
     const state = stateOf(panel);
     // Too much to be packed: the address goes on without it.
     const now = JSON.stringify(state) === first ? '' : await packState(state).catch(() => '');
-    if (follows !== panel.follows || now === packed) return;
+    // Another address that waits to be followed, behind one whose text is still being read, stays.
+    const waits = store.state.writing.packed !== packed;
+    if (follows !== panel.follows || waits || now === packed) return;
     packed = now;
     store.set({ writing: { packed, begun: store.state.writing.begun + Number(isStep) } });
     isStep = false;
@@ -40,6 +42,8 @@ export function keepInAddress(panel) {
       const state = asked ? await unpackState(asked) : checkState(first);
       await idle(panel);
       packed = asked;
+      // What is being packed of the text before, which may have ended meanwhile, is over too.
+      panel.follows++;
       show(panel, state);
     } catch {
       panel.actions.unclear();
