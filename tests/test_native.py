@@ -59,7 +59,6 @@ def kept_promise():
 class FakeBuffer:
     def __init__(self, size):
         self.size, self.bytes = size, bytearray(size)
-
         self.mapped, self.destroyed = range(0), False
 
     def map_async(self, mode, offset=0, size=None):

@@ -28,8 +28,9 @@ def bind(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
     ValueError
         When the view spans more bytes than a binding may hold.
     """
-    bound: BoundBuffer = tensor._bound or _find_range(tensor, name, limits)
-    tensor._bound = bound
+    bound: BoundBuffer | None = tensor._bound
+    if bound is None:
+        bound = tensor._bound = _find_range(tensor, name, limits)
     return bound
 
 

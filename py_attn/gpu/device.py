@@ -295,7 +295,7 @@ class Device:
             tensors[new.name] = self._make(new)
         limits = self.info.limits
         for number, (shader, params, workgroups, names) in enumerate(plan.launches):
-            buffers = [(x := tensors[name])._bound or binding.bind(x, name, limits) for name in names]
+            buffers = [binding.bind(tensors[name], name, limits) for name in names]
             self.queue.add(shader, params, buffers, workgroups, run, is_main=number == plan.main)
         return tensors
 

@@ -39,8 +39,9 @@
 //# set rows_vec4s = 4 * DEPTH4 * row_pitch
 //# set parts = BK // VALUE_KEYS
 //# set lanes = TX // SHARES
-//## How much of a step is computed before the next one is staged. Compilers place loads where they like, and how long
-//## before its use a load is placed depends on this; these values were the best on the H200 (bench/NOTES.md).
+//## How much of a step is computed before the next one is staged: as `lines_before` of products and `values_before` of
+//## accumulate, or else so much. Compilers place loads where they like, and how long before its use a load is placed
+//## depends on this; these values were the best on the H200 (bench/NOTES.md).
 //# set usual_values_before = {16: VALUE_KEYS // 4, 32: VALUE_KEYS // 2}
 //# set values_before_of_others = VALUE_KEYS * 3 // 8
 //##

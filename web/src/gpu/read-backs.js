@@ -37,11 +37,6 @@ export class ReadBacks {
     }
     buffer.unmap();
     this.#kept.push(buffer);
-    let bytes = this.#kept.reduce((sum, { size }) => sum + size, 0);
-    while (bytes > MOST_OF_ALL) {
-      const oldest = /** @type {GPUBuffer} */ (this.#kept.shift());
-      bytes -= oldest.size;
-      oldest.destroy();
-    }
+    while (this.#kept.reduce((sum, { size }) => sum + size, 0) > MOST_OF_ALL) this.#kept.shift()?.destroy();
   }
 }

@@ -35,7 +35,7 @@ import { buttonStates, describeError } from './write-words.js';
  * @property {boolean} loaded whether the model is there
  * @property {boolean} kept whether Python has the text; it has lost it when the GPU was lost
  * @property {boolean} unread whether the text came with the address, and the model has not read it
- * @property {number} follows counts the addresses that were followed: what was begun before one is over
+ * @property {number} follows counts up as an address begins to be followed and as it is shown: what was begun before is over
  * @property {(() => void)[]} waiting until the panel is not busy
  * @property {ReturnType<typeof import('./write-address.js').keepInAddress>} address
  * @property {'' | 'loading' | 'writing'} busy
