@@ -86,10 +86,10 @@ class FakePage:
         words, at = words.tolist(), 0
         while at < len(words):
             words[at] = self.handles[words[at]]
-            count = words[at + 6]
-            for binding in range(at + 7, at + 7 + 3 * count, 3):
+            count = words[at + 5]
+            for binding in range(at + 6, at + 6 + 3 * count, 3):
                 words[binding] = self.handles[words[binding]]
-            at += 7 + 3 * count
+            at += 6 + 3 * count
         self.handles[handle] = self.gpu.create_program(words)
 
     def op_submit_program(self, handle, params, times):

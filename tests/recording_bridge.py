@@ -219,21 +219,23 @@ class RecordingBridge:
 
     def _launches(self, words, params):
         launches = []
+        first = 0
         while words:
-            pipeline, first, size, x, y, z, count = words[:7]
-            triples = tuple(zip(*[iter(words[7 : 7 + 3 * count])] * 3, strict=True))
+            pipeline, size, x, y, z, count = words[:6]
+            triples = tuple(zip(*[iter(words[6 : 6 + 3 * count])] * 3, strict=True))
             label, wgsl, access = self.pipelines[pipeline]
-            self._check(access, first, size, (x, y, z), triples)
+            self._check(access, size, (x, y, z), triples)
             block = bytes(params[first : first + size])
             assert len(block) == size
             launches.append(Launch(label, wgsl, block, (x, y, z), triples))
-            words = words[7 + 3 * count :]
+            words = words[6 + 3 * count :]
+            first += -(-size // 256) * 256
+        assert first == len(params)
         return launches
 
-    def _check(self, access, first, size, workgroups, triples):
+    def _check(self, access, size, workgroups, triples):
         """What WebGPU would refuse: https://www.w3.org/TR/webgpu/#dom-gpudevice-createbindgroup"""
         limits = self.info.limits
-        assert first % 256 == 0
         assert size % 16 == 0
         assert all(1 <= n <= limits["maxComputeWorkgroupsPerDimension"] for n in workgroups)
         assert len(triples) == len(access) <= limits["maxStorageBuffersPerShaderStage"]

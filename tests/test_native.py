@@ -150,7 +150,7 @@ def words(*rows):
     """A stream of dispatches: pipeline, then (buffer, offset, size) of each binding."""
     stream = []
     for pipeline, *buffers in rows:
-        stream += [pipeline, 0, 16, 2, 3, 4, len(buffers), *(x for buffer in buffers for x in buffer)]
+        stream += [pipeline, 16, 2, 3, 4, len(buffers), *(x for buffer in buffers for x in buffer)]
     return np.array(stream, np.uint32)
 
 

@@ -35,8 +35,8 @@ class SmallBridge(RecordingBridge):
             self.errors.append(BridgeError("out-of-memory", label, "no room"))
         return handle
 
-    def _check(self, access, first, size, workgroups, triples):
-        super()._check(access, first, size, workgroups, triples)
+    def _check(self, access, size, workgroups, triples):
+        super()._check(access, size, workgroups, triples)
         for handle, *_ in triples:
             self._use(handle)
 

@@ -6,9 +6,10 @@ handles; the far side has no policy of its own.
 
 A program is a stream of u32 words, one record per dispatch::
 
-    pipeline, params offset, params size, x, y, z, count, then per buffer: handle, byte offset, byte size
+    pipeline, params size, x, y, z, count, then per buffer: handle, byte offset, byte size
 
-with params offsets into one block of bytes, each a multiple of ``PARAMS_ALIGNMENT``.
+The params of all records lie in one block of bytes, in order, each from the next multiple of
+``PARAMS_ALIGNMENT`` on.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from py_attn.gpu.bridge import (
     check_range,
 )
 from py_attn.gpu.dtypes import DType, check_dtype, default_dtype, encode
-from py_attn.gpu.kernel import NewTensor, Plan, PlanCache
+from py_attn.gpu.kernel import KeptPlan, NewTensor, Plan, PlanCache, Recording
 from py_attn.gpu.memory import Memory
 from py_attn.gpu.program import Program, record
 from py_attn.gpu.queue import Queue
@@ -260,7 +260,9 @@ class Device:
         """How many buffers could not be made so far, as there was no room for them."""
         return self._memory.lacks
 
-    def run(self, plan: Plan, given: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    def run(
+        self, plan: Plan, given: Mapping[str, Tensor | None], kept: KeptPlan | None = None
+    ) -> dict[str, Tensor]:
         """Record a plan's launches on the tensors of one call.
 
         Parameters
@@ -268,6 +270,8 @@ class Device:
         plan : Plan
         given : mapping
             The call's tensors by the names that the plan uses; Nones, and others, are passed over.
+        kept : KeptPlan, optional
+            Where the plan is kept: then so are the recordings of it, for calls with the same buffers.
 
         Returns
         -------
@@ -281,26 +285,54 @@ class Device:
         DeviceLostError
             When the device is gone.
         """
-        tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-        for name, tensor in tensors.items():
-            if not tensor.lives_on(self):
-                tensor.storage(name)
-                raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {self}")
+        self.check_alive()
+        tensors: dict[str, Tensor] = {}
+        buffers = [self.queue.pipelines.generation]
+        for name, tensor in given.items():
+            if tensor is not None:
+                storage = tensor._storage
+                if not storage.alive or storage.device is not self:
+                    tensor.storage(name)
+                    raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {self}")
+                tensors[name] = tensor
+                buffers.append(storage.handle)
         if self._rewrite is not None:
-            plan = self._rewrite(plan)
-        run = self.queue.begin_run()
-        for constant in plan.constants:
-            tensors[constant.name] = self.cached(constant.key, constant.make)
+            plan, kept = self._rewrite(plan), None
+        if self.poison_outputs or plan.constants or self.queue.is_recording:
+            kept = None
         for new in plan.makes:
-            tensors[new.name] = self._make(new)
-        limits = self.info.limits
-        for number, (shader, params, workgroups, names) in enumerate(plan.launches):
-            buffers = [binding.bind(tensors[name], name, limits) for name in names]
-            self.queue.add(shader, params, buffers, workgroups, run, is_main=number == plan.main)
+            if not new.is_scratch:
+                made = tensors[new.name] = self._make(new)
+                buffers.append(made._storage.handle)
+        key = tuple(buffers)
+        recording = kept.recording(key) if kept is not None else None
+        # Scratch that nobody has taken since then can be written again.
+        if recording is not None and self._memory.keeps(recording.scratch):
+            self.queue.end_run(recording.recorder)
+            return tensors
+        recording = self._record(plan, tensors)
+        # In a recording that is used again no dispatch is the first one of its pipeline.
+        if kept is not None and not any(each.compiled for each in recording.recorder.dispatches):
+            kept.keep(key, recording)
         return tensors
 
+    def _record(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Recording:
+        """Record a plan's launches with scratch, which others may use as soon as they are recorded."""
+        named = dict(tensors)
+        for constant in plan.constants:
+            named[constant.name] = self.cached(constant.key, constant.make)
+        scratch = {new.name: self._make(new) for new in plan.makes if new.is_scratch}
+        named.update(scratch)
+        run = self.queue.begin_run()
+        limits = self.info.limits
+        for number, (shader, params, workgroups, names) in enumerate(plan.launches):
+            bound = [binding.bind(named[name], name, limits) for name in names]
+            self.queue.add(shader, params, bound, workgroups, run, is_main=number == plan.main)
+        self.queue.end_run(run)
+        return Recording(run, frozenset(each._storage.handle for each in scratch.values()))
+
     def _make(self, new: NewTensor) -> Tensor:
-        _, shape, dtype, pitch, row_parts = new
+        _, shape, dtype, pitch, row_parts, _ = new
         if row_parts is None:
             return self._allocate(_planned(shape, dtype, pitch))
         # Room for each row's maximum and sum too, which the caller does not see.
@@ -326,9 +358,11 @@ class Device:
         DeviceLostError
             When the device is gone.
         """
-        run = self.queue.begin_run()
+        self.check_alive()
         binding.check_buffer_count(shader.label, len(buffers), self.info.limits)
+        run = self.queue.begin_run()
         self.queue.add(shader, params, buffers, workgroups, run)
+        self.queue.end_run(run)
 
     @contextmanager
     def rewriting(self, rewrite: Rewrite) -> Iterator[None]:

@@ -19,11 +19,14 @@ import numpy.typing as npt
 
 from py_attn.gpu.binding import Limits, bind, check_buffer_count, grid
 from py_attn.gpu.params import ParamsLayout
+from py_attn.gpu.recorder import Recorder
 from py_attn.gpu.shader import Binding, Shader, render
 from py_attn.gpu.tensor import RowParts, Tensor
 
 # Plans that are kept at a time; a sequence that grows needs another one at every step.
 _MAX_PLANS = 512
+# Recordings of a plan that are kept; calls in a row use the same few buffers again and again.
+_MAX_RECORDINGS = 8
 _FIRST = "_first"
 
 
@@ -76,7 +79,8 @@ class NewTensor(NamedTuple):
     """A tensor that a plan makes: a result of the call, or what one launch leaves for the next.
 
     ``pitch`` is the number of elements from one innermost row to the next, where that is more than its
-    length; ``row_parts`` says what lies behind the LSEs of a contiguous tensor.
+    length; ``row_parts`` says what lies behind the LSEs of a contiguous tensor. ``is_scratch`` says that only
+    the launches of the plan use it, so that its buffer serves other calls too.
     """
 
     name: str
@@ -84,6 +88,12 @@ class NewTensor(NamedTuple):
     dtype: str = "float32"
     pitch: int | None = None
     row_parts: RowParts | None = None
+    is_scratch: bool = False
+
+    @property
+    def as_scratch(self) -> NewTensor:
+        """The same, as scratch."""
+        return self._replace(is_scratch=True)
 
 
 class Constant(NamedTuple):
@@ -200,16 +210,46 @@ def _rendered(
     )
 
 
+class Recording(NamedTuple):
+    """A plan's launches on certain buffers, and the handles of those that are scratch."""
+
+    recorder: Recorder
+    scratch: frozenset[int]
+
+
+class KeptPlan:
+    """A plan for all calls with its key, and recordings of those that were made last.
+
+    Attributes
+    ----------
+    plan : Plan
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._recordings: dict[tuple[int, ...], Recording] = {}
+
+    def recording(self, handles: tuple[int, ...]) -> Recording | None:
+        """The recording that was kept for these buffers and pipelines."""
+        return self._recordings.get(handles)
+
+    def keep(self, handles: tuple[int, ...], recording: Recording) -> None:
+        """Keep a recording; when there are too many, all are forgotten."""
+        if len(self._recordings) >= _MAX_RECORDINGS:
+            self._recordings.clear()
+        self._recordings[handles] = recording
+
+
 class PlanCache:
     """Plans of all kernels by what they depend on."""
 
     def __init__(self) -> None:
-        self._plans: dict[Hashable, Plan] = {}
+        self._plans: dict[Hashable, KeptPlan] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def get(self, key: Hashable) -> Plan | None:
+    def get(self, key: Hashable) -> KeptPlan | None:
         """The plan that was kept under ``key``."""
         return self._plans.get(key)
 
@@ -217,10 +257,16 @@ class PlanCache:
         """Keep a plan; when there are too many, all are forgotten and made again as they are needed."""
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-        self._plans[key] = plan
+        self._plans[key] = KeptPlan(plan)
 
 
-_PLAIN = frozenset({type(None), bool, int, float, str})
+class Described(tuple[Hashable, ...]):
+    """What a plan depends on of an object, each value always of the same type."""
+
+    __slots__ = ()
+
+
+_PLAIN = frozenset({type(None), bool, int, float, str, Described})
 
 
 def plan_key(kernel: str, tensors: Sequence[Any], options: Sequence[Any]) -> Hashable | None:
@@ -235,8 +281,8 @@ def plan_key(kernel: str, tensors: Sequence[Any], options: Sequence[Any]) -> Has
     tensors : sequence
         Tensors or None; a call with anything else, an array say, has no key.
     options : sequence
-        Numbers, strings, booleans, None, slices, frozen dataclasses, and tuples or lists of them; a call with
-        anything else has no key.
+        Numbers, strings, booleans, None, slices, frozen dataclasses, :class:`Described`, and tuples or lists
+        of them; a call with anything else has no key.
     """
     described: list[Hashable] = []
     for tensor in tensors:
@@ -278,4 +324,17 @@ def _plain_items(values: Sequence[Any]) -> Hashable:
     return kinds, tuple(values) if _PLAIN.issuperset(kinds) else tuple(map(_plain, values))
 
 
-__all__ = ["Arg", "Constant", "Kernel", "Launch", "NewTensor", "Plan", "PlanCache", "launch", "plan_key"]
+__all__ = [
+    "Arg",
+    "Constant",
+    "Described",
+    "KeptPlan",
+    "Kernel",
+    "Launch",
+    "NewTensor",
+    "Plan",
+    "PlanCache",
+    "Recording",
+    "launch",
+    "plan_key",
+]

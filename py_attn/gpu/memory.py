@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,10 @@ class Memory:
         if not self._bridge.lost():
             for handle in doomed:
                 self._bridge.destroy_buffer(handle)
+
+    def keeps(self, handles: Set[int]) -> bool:
+        """Whether all these buffers are kept, so that nobody else uses their contents."""
+        return handles <= self._pool.handles
 
     @property
     def kept(self) -> int:

@@ -9,9 +9,16 @@ from py_attn.gpu.shader import Shader
 
 
 class Pipelines:
-    """Pipelines by their shader's text; errors name the label that each pipeline was given."""
+    """Pipelines by their shader's text; errors name the label that each pipeline was given.
+
+    Attributes
+    ----------
+    generation : int
+        Counts how often pipelines were forgotten: handles are good for one generation only.
+    """
 
     def __init__(self, bridge: DeviceBridge) -> None:
+        self.generation = 0
         self._bridge = bridge
         self._handles: dict[str, int] = {}
         self._shaders: dict[str, Shader] = {}
@@ -49,12 +56,14 @@ class Pipelines:
         for handle in self._handles.values():
             self._bridge.destroy_pipeline(handle)
         self._handles.clear()
+        self.generation += 1
 
     def forget(self, error: BridgeError) -> None:
         """Forget the pipeline that failed, so that it is compiled again when it is needed."""
         shader = self._shaders.get(error.label)
         if shader is not None:
             self._handles.pop(shader.wgsl, None)
+            self.generation += 1
 
     def exception(self, error: BridgeError, more: int) -> Exception:
         """What to raise for ``error``, which came with ``more`` others."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 
 class BufferPool:
     """Handles by size. Unlike a new WebGPU buffer, which the browser clears, one from here has old contents.
@@ -17,6 +19,11 @@ class BufferPool:
         # Sizes by handle, the oldest first, and handles by size in the same order.
         self._sizes: dict[int, int] = {}
         self._handles: dict[int, list[int]] = {}
+
+    @property
+    def handles(self) -> Set[int]:
+        """The buffers that are kept at the moment."""
+        return self._sizes.keys()
 
     def put(self, handle: int, size: int) -> None:
         """Keep a buffer."""

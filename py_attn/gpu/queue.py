@@ -45,7 +45,6 @@ class Queue:
         self._recording: Recorder | None = None
         self._timed: Timed | None = None
         self._batch = 1
-        self._runs = 0
         # Errors that came while a program waited for its own.
         self._unseen: list[BridgeError] = []
         # Each error comes to one wait only. Those that all who wait must know of: see `_waiting`.
@@ -69,11 +68,9 @@ class Queue:
 
     # Recording
 
-    def begin_run(self) -> int:
-        """The number of the next plan's run; see :class:`Dispatch`."""
-        self.check_alive()
-        self._runs += 1
-        return self._runs
+    def begin_run(self) -> Recorder:
+        """A recorder for the launches of one plan; they become pending work by :meth:`end_run`."""
+        return Recorder(keep=self.is_recording)
 
     def add(
         self,
@@ -81,11 +78,11 @@ class Queue:
         params: bytes,
         buffers: Sequence[BoundBuffer],
         workgroups: tuple[int, int, int],
-        run: int,
+        run: Recorder,
         *,
         is_main: bool = True,
     ) -> None:
-        """Record one dispatch; buffers in the order of the shader's bindings.
+        """Add one dispatch to a run; buffers in the order of the shader's bindings.
 
         Raises
         ------
@@ -93,12 +90,18 @@ class Queue:
             When the shader would read and write the same buffer.
         """
         check_aliases(shader, buffers)
-        self.recorded += 1
         pipeline, compiled = self.pipelines.find(shader)
-        recorder = self._recording or self._pending
-        recorder.add(Dispatch(shader, workgroups, pipeline, compiled, run, is_main), params, buffers)
-        is_full = len(self._pending.dispatches) >= self._batch
-        if self._recording is None and (is_full or self._timed is not None):
+        begins_run = not run.dispatches
+        run.add(Dispatch(shader, workgroups, pipeline, compiled, begins_run, is_main), params, buffers)
+
+    def end_run(self, run: Recorder) -> None:
+        """Record all dispatches of a run, and send them on where the batch is full."""
+        self.recorded += len(run.dispatches)
+        if self._recording is not None:
+            self._recording.extend(run)
+            return
+        self._pending.extend(run)
+        if len(self._pending.dispatches) >= self._batch or self._timed is not None:
             self._batch = min(2 * self._batch, _MAX_BATCH)
             self.flush()
 

@@ -23,8 +23,8 @@ class Dispatch(NamedTuple):
         Handle of the compiled shader.
     compiled : bool
         Whether the pipeline was made for this dispatch.
-    run : int
-        Number of the plan's run that it belongs to; dispatches of one run follow each other.
+    begins_run : bool
+        Whether it is the first dispatch of a plan's run, or of a shader's own; the others follow it.
     is_main : bool
         Whether this dispatch names the run in timings.
     """
@@ -33,14 +33,15 @@ class Dispatch(NamedTuple):
     workgroups: tuple[int, int, int]
     pipeline: int
     compiled: bool
-    run: int
+    begins_run: bool
     is_main: bool
 
 
 class Recorder:
     """The word stream and the params block of a sequence of dispatches.
 
-    With ``keep`` it holds on to the buffers too, for a program that is submitted later.
+    Neither depends on what comes before, so that one recorder's can be appended to another's. With ``keep``
+    it holds on to the buffers too, for a program that is submitted later.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -52,7 +53,7 @@ class Recorder:
 
     def add(self, dispatch: Dispatch, params: bytes, buffers: Sequence[BoundBuffer]) -> None:
         """Append one dispatch."""
-        words = [dispatch.pipeline, len(self.params), len(params), *dispatch.workgroups, len(buffers)]
+        words = [dispatch.pipeline, len(params), *dispatch.workgroups, len(buffers)]
         for storage, offset, size, _ in buffers:
             words += (storage.handle, offset, size)
         self.words.extend(words)
@@ -60,3 +61,11 @@ class Recorder:
             self.storages.update((buffer.storage.handle, buffer.storage) for buffer in buffers)
         self.params += params + bytes(-len(params) % PARAMS_ALIGNMENT)
         self.dispatches.append(dispatch)
+
+    def extend(self, other: Recorder) -> None:
+        """Append all dispatches of ``other``, which holds on to its buffers where this one does."""
+        self.words += other.words
+        self.params += other.params
+        self.dispatches += other.dispatches
+        if self._keep:
+            self.storages |= other.storages

@@ -106,12 +106,13 @@ class Tensor:
     """
 
     # `_bound` is what py_attn.gpu.binding.bind found, which is the same for every dispatch.
-    __slots__ = ("_bound", "_storage", "kind", "offset", "shape", "strides")
+    __slots__ = ("_bound", "_description", "_storage", "kind", "offset", "shape", "strides")
 
     def __init__(
         self, storage: Storage, kind: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
     ) -> None:
         self._bound: Any = None
+        self._description: Hashable = None
         self._storage = storage
         self.kind = kind
         self.shape = shape
@@ -152,8 +153,11 @@ class Tensor:
     @property
     def description(self) -> Hashable:
         """Everything of a tensor that a plan depends on: all but the buffer itself and its contents."""
-        storage = self._storage
-        return self.kind.name, self.shape, self.strides, self.offset, storage.nbytes, storage.row_parts
+        if self._description is None:
+            storage = self._storage
+            sizes = self.shape, self.strides, self.offset, storage.nbytes
+            self._description = self.kind.name, *sizes, storage.row_parts
+        return self._description
 
     def lives_on(self, device: object) -> bool:
         """Whether it belongs to ``device`` and was not destroyed."""

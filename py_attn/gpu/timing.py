@@ -28,7 +28,7 @@ class DispatchTiming:
     workgroups : tuple of int
     shader : Shader
     run : int
-        Number of the plan's run that it belongs to.
+        Which of the runs that are timed it belongs to, from 1 on.
     is_main : bool
         Whether this dispatch names the run.
     """
@@ -120,9 +120,11 @@ class Timer:
         submitted = self._submitted.copy()
         self._submitted.clear()
         rows: list[DispatchTiming] = []
+        run = 0
         for ticket, dispatches in submitted:
             raw = await self._queue.bridge.timings(ticket)
             for dispatch, clock in zip(dispatches, raw, strict=True):
+                run += dispatch.begins_run
                 compile_us = await self._queue.pipelines.take_compile_us(dispatch)
                 rows.append(
                     DispatchTiming(
@@ -133,7 +135,7 @@ class Timer:
                         compile_us,
                         dispatch.workgroups,
                         dispatch.shader,
-                        dispatch.run,
+                        run,
                         dispatch.is_main,
                     )
                 )

@@ -49,12 +49,12 @@ def run_call(
             device = x.device
             break
     key = None
-    if device is not None and not device.lost:
+    if device is not None:
         tuner = device.tuner
         key = plan_key(kernel, tuple(tensors.values()), (*options, tuner.enabled, tuner.version))
-        plan = device.plans.get(key) if key is not None else None
-        if plan is not None:
-            return device.run(plan, tensors)
+        kept = device.plans.get(key) if key is not None else None
+        if kept is not None:
+            return device.run(kept.plan, tensors, kept)
     planned = make()
     if key is not None:
         planned.device.plans.keep(key, planned.plan)

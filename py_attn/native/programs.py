@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import wgpu
 
+from py_attn.gpu.bridge import PARAMS_ALIGNMENT
 from py_attn.native.errors import Errors
 
-_HEADER_WORDS = 7
+_HEADER_WORDS = 6
 _BINDING_WORDS = 3
 _MOST_BIND_GROUPS = 512
 _MOST_PARAMS_GROUPS = 4096
@@ -126,9 +127,9 @@ def decode(
     """The dispatches of a stream of u32 words; its records are described in :mod:`py_attn.gpu.bridge`."""
     stream = np.frombuffer(words, np.uint32)
     dispatches = []
-    at = 0
+    at = offset = 0
     while at < stream.size:
-        handle, offset, size, x, y, z, count = stream[at : at + _HEADER_WORDS].tolist()
+        handle, size, x, y, z, count = stream[at : at + _HEADER_WORDS].tolist()
         begin = at + _HEADER_WORDS
         at = begin + _BINDING_WORDS * count
         pipeline = pipelines.get(handle)
@@ -136,6 +137,7 @@ def decode(
             raise ValueError(f"no pipeline {handle}")
         group = bindings.storage(pipeline, stream[begin:at], find)
         dispatches.append(Dispatch(pipeline, group, offset, size, (x, y, z)))
+        offset += -(-size // PARAMS_ALIGNMENT) * PARAMS_ALIGNMENT
     return dispatches
 
 

@@ -110,7 +110,7 @@ describe('programs', () => {
   it('have params of their own, which stay until others are given', async () => {
     const gpu = await createBridge({ fetchAsset: async () => new ArrayBuffer(0) }).requestDevice();
     const buffer = gpu.createBuffer(64, 'out');
-    const words = lent(Uint32Array.from([gpu.createPipeline('kernel', '', 'w'), 0, 16, 1, 1, 1, 1, buffer, 0, 64]));
+    const words = lent(Uint32Array.from([gpu.createPipeline('kernel', '', 'w'), 16, 1, 1, 1, 1, buffer, 0, 64]));
     const [first, second] = [gpu.createProgram(words), gpu.createProgram(words)];
     for (const program of [first, second]) gpu.submitProgram(program, lent(new Uint8Array(256)));
     gpu.runProgram(words, lent(new Uint8Array(256)));

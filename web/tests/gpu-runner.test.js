@@ -41,7 +41,7 @@ function recording() {
 }
 
 const pipelines = new Map([1, 2].map((handle) => [handle, /** @type {any} */ ({ pipeline: `p${handle}`, label: `kernel ${handle}` })]));
-const words = Uint32Array.from([1, 0, 16, 4, 1, 1, 1, 9, 0, 64, 2, 256, 32, 2, 3, 1, 0]);
+const words = Uint32Array.from([1, 16, 4, 1, 1, 1, 9, 0, 64, 2, 32, 2, 3, 1, 0]);
 const first = [['pipeline', 'p1'], ['group', 0, 'kernel 1: 9,0,64'], ['group', 1, 'params 0 16'], ['dispatch', 4, 1, 1]];
 const second = [['pipeline', 'p2'], ['group', 0, 'kernel 2: '], ['group', 1, 'params 256 32'], ['dispatch', 2, 3, 1]];
 
@@ -73,6 +73,6 @@ describe('Runner', () => {
 
   it('names a pipeline that it does not know', () => {
     const { runner } = recording();
-    expect(() => runner.decode(Uint32Array.from([5, 0, 0, 1, 1, 1, 0]), pipelines)).toThrow('no pipeline 5');
+    expect(() => runner.decode(Uint32Array.from([5, 0, 1, 1, 1, 0]), pipelines)).toThrow('no pipeline 5');
   });
 });

@@ -239,7 +239,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
     makes: list[NewTensor] = []
     launches: list[Launch] = []
     row_count = options.problem.batch * options.problem.heads * options.problem.queries
-    makes.append(NewTensor("row_values", (*options.lse_shape, 4)))
+    makes.append(NewTensor("row_values", (*options.lse_shape, 4)).as_scratch)
     if row_count:
         launches.append(_launch_row_values(call, grad, result, row_count))
     sides: list[_Side] = []
@@ -254,7 +254,7 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
         if shared:
             # Each batch element's gradients by themselves, to be summed.
             outputs = {f"{name}_parts": _of_every_element(x, options) for name, x in outputs.items()}
-            makes += [options.result(name, x.shape, x.dtype) for name, x in outputs.items()]
+            makes += [options.result(name, x.shape, x.dtype).as_scratch for name, x in outputs.items()]
         if 0 in next(iter(outputs.values())).shape:
             continue
         if options.sequences is not None and side not in tables:
@@ -262,13 +262,13 @@ def _plan(call: Call, grad: Operand, result: Operand, config: BackwardConfig, wa
             table, launch_table = plan_tile_table(
                 call, config.rows(side), side, f"{side}_tiles", stores_scores=config.stored is not None
             )
-            makes.append(table)
+            makes.append(table.as_scratch)
             launches.append(launch_table)
         sides.append(_Side(side, outputs))
         sums += [plan_sum(f"{total.name}_parts", options.problem.batch, total, limits) for total in totals]
     if config.stored is not None:
         shape = config.stored.heads * options.problem.group, 4 * config.stored.length
-        makes.append(NewTensor(_SCORE_GRADIENTS, shape))
+        makes.append(NewTensor(_SCORE_GRADIENTS, shape).as_scratch)
     slots = [_slots_of_parts(options, config, side.name) for side in sides]
     for turn in _turns(options, config):
         launches += [

@@ -176,13 +176,13 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     launches = []
     if options.sequences is not None:
         table, launch_table = plan_tile_table(call, config.tile_rows, "query", "tiles")
-        makes.append(table)
+        makes.append(table.as_scratch)
         launches.append(launch_table)
     tiles = query_tiles(options, config.tile_rows)
     main = len(launches)
     launches.append(_launch(call, config, tiles, lse))
     if config.tail_split:
-        makes.append(new_partials(config.tail_split, config.tile_rows, p.value_head_dim))
+        makes.append(new_partials(config.tail_split, config.tile_rows, p.value_head_dim).as_scratch)
         launches.append(plan_join(call, config.tail_split, config.tile_rows, tiles, lse))
     return Plan(tuple(makes), tuple(launches), main)
 

@@ -36,7 +36,10 @@ class Leading:
     def __init__(self, layout: object, **operands: Any) -> None:
         self.added = False
         # Nearly all calls have tensors of four axes, which the call itself checks.
-        if {len(x.shape) if type(x) is Tensor else None for x in operands.values()} == {4}:
+        for x in operands.values():
+            if type(x) is not Tensor or len(x.shape) != 4:
+                break
+        else:
             return
         ranks = {len(shape_of(name, x)) for name, x in operands.items()}
         rank = ranks.pop() if len(ranks) == 1 else 4

@@ -143,7 +143,7 @@ def plan_score_gradient(
     tiles = None
     if axes is None and call.options.sequences is not None:
         table, launched = plan_tile_table(call, _TILE_ROWS, "query", f"{wanted.name}_tiles")
-        makes.append(table)
+        makes.append(table.as_scratch)
         launches.append(launched)
         tiles = tile_slots(call.options.problem.queries, call.options.sequences, _TILE_ROWS)
     parts = _parts_of(call.options, length, axes, tiles)
@@ -151,7 +151,7 @@ def plan_score_gradient(
     summed = parts > 1 or wanted.dtype != "float32"
     out = f"{wanted.name}_parts" if summed else wanted.name
     if summed:
-        makes.append(NewTensor(out, (parts, pad4(length))))
+        makes.append(NewTensor(out, (parts, pad4(length))).as_scratch)
     args = [*call.options.args(), Arg(grad.name, grad.arg.type, tensor="grad_out"), row_values]
     if tiles is not None:
         args.append(Arg(TILES.name, TILES.type, tensor=f"{wanted.name}_tiles"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from py_attn.arguments import check_bool, check_head_dim, check_int, check_positive
 from py_attn.gpu.device import Device, default_device
-from py_attn.gpu.kernel import Launch, Plan
+from py_attn.gpu.kernel import Described, Launch, Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.calls import Planned, run_call
 from py_attn.kernels.checks import check_lengths, float_tensor, integer_tensor, shape_of
@@ -199,16 +199,16 @@ class KVCache:
         return (self.total - self.length) % (self.capacity - self.sink_tokens)
 
     @property
-    def storage_description(self) -> tuple[Any, ...]:
+    def storage_description(self) -> Described:
         """What of :attr:`description` never changes."""
         sizes = self.batch, self.kv_heads, self.capacity, self.head_dim, self.value_head_dim
         qjl = bool(self.key_format and self.key_format.qjl)
-        return (*sizes, *self.dtype, qjl, self.sink_tokens, self.ragged, self.tiled)
+        return Described((*sizes, *self.dtype, qjl, self.sink_tokens, self.ragged, self.tiled))
 
     @property
-    def description(self) -> tuple[Any, ...]:
+    def description(self) -> Described:
         """All that the plan of a decode depends on: plain values, no contents."""
-        return self.storage_description if self.ragged else (*self.storage_description, self.total)
+        return Described((*self.storage_description, None if self.ragged else self._total))
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -129,7 +129,8 @@ def _plan(given: Mapping[str, Tensor], names: list[tuple[str, str]], return_lse:
         out = padded_rows(f"{prefix}out", first.shape, dtype)
         lse = new_lse(f"{prefix}lse", first.shape[:3], limits, natural=natural)
         written = lse if return_lse or not is_last else None
-        makes += [out, written] if written else [out]
+        made = [out, written] if written else [out]
+        makes += made if is_last else [each.as_scratch for each in made]
         if 0 not in first.shape:
             launches.append(_launch(given, limits, (merged, part), out, written, natural))
         merged = _made_part(out, lse, natural)

@@ -9,6 +9,7 @@ import numpy as np
 
 from py_attn.arguments import check_positive
 from py_attn.gpu.device import Device, default_device
+from py_attn.gpu.kernel import Described
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.checks import check_lengths, integer_tensor
 from py_attn.kernels.decode.cache import KVCache
@@ -113,9 +114,9 @@ class PagedKVCache(KVCache):
         return self.blocks, self.kv_heads, self.block_size
 
     @property
-    def storage_description(self) -> tuple[Any, ...]:
+    def storage_description(self) -> Described:
         """What a plan depends on beside the tensors."""
-        return (*super().storage_description, self.blocks, self.block_size)
+        return Described((*super().storage_description, self.blocks, self.block_size))
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ def plan_attention(call: Call, config: Config | TileRuns, *, return_lse: bool) -
     name = "rotated_out" if comes_rotated else "out"
     result = padded_rows(name, shape, "float32" if comes_rotated else dtype)
     lse = _new_lse(call, "lse", shape[:3]) if return_lse else None
-    makes = [result, *([lse] if lse else [])]
+    makes = [result.as_scratch if comes_rotated else result, *([lse] if lse else [])]
     launches: list[Launch] = []
     main = 0
     if 0 not in shape:
@@ -98,7 +98,7 @@ def plan_attention(call: Call, config: Config | TileRuns, *, return_lse: bool) -
         main = len(launches)
         if config.combines:
             partials = _new_partials(call, config)
-            makes += partials
+            makes += [each.as_scratch for each in partials]
             launches.append(_launch_splits(call, config, query, partials[0], None, is_partial=True))
             launches.append(_launch_reduce(call, config, result, lse))
         else:
@@ -116,7 +116,7 @@ def plan_partials(call: Call, config: Config | TileRuns) -> Plan:
     launches: list[Launch] = []
     rotated = call.cache.value_format is not None
     if rotated:
-        partial_out = partial_out._replace(name="rotated_out")
+        partial_out = partial_out._replace(name="rotated_out").as_scratch
     makes.append(partial_out)
     main = 0
     if 0 not in partial_out.shape:
@@ -170,7 +170,7 @@ def _rotated_query(
     rotated = turboquant.new_rotated("rotated_query", (b, h, s), form, "float32", "forth")
     source = dataclasses.replace(query, name="source")
     limits = call.device.info.limits
-    makes.append(rotated)
+    makes.append(rotated.as_scratch)
     launches.append(
         turboquant.launch_rotation(source, rotated, form, "forth", call.tensors, limits, name=name)
     )
@@ -184,7 +184,7 @@ def _turned_query(call: Call, makes: list[NewTensor], launches: list[Launch]) ->
     turned = padded_rows("turned_query", call.query.shape, "float32")
     source = dataclasses.replace(call.query, name="source")
     limits, first = call.device.info.limits, call.position_params()["query_position"]
-    makes.append(turned)
+    makes.append(turned.as_scratch)
     launches.append(
         launch_rotary(source, turned, call.rotary, call.tensors, limits, name="query", first_position=first)
     )

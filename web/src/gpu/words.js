@@ -1,11 +1,14 @@
 /**
- * The words of a program, as Python (py_attn/gpu/program.py) writes them: a stream of u32, one record per dispatch:
+ * The words of a program, as Python (py_attn/gpu/recorder.py) writes them: a stream of u32, one record per dispatch:
  *
- *   pipeline, params offset, params size, x, y, z, count, then count × (buffer, byte offset, byte size)
+ *   pipeline, params size, x, y, z, count, then count × (buffer, byte offset, byte size)
+ *
+ * The params of all records lie in one block of bytes, in order, each from the next multiple of PARAMS_ALIGNMENT on.
  */
 
-const HEADER_WORDS = 7;
+const HEADER_WORDS = 6;
 const BINDING_WORDS = 3;
+const PARAMS_ALIGNMENT = 256;
 
 /**
  * @typedef {object} DispatchRecord
@@ -18,17 +21,15 @@ const BINDING_WORDS = 3;
 
 /** @param {Uint32Array} words @returns {DispatchRecord[]} */
 export function decodeWords(words) {
+  /** @type {DispatchRecord[]} */
   const records = [];
+  let offset = 0;
   for (let at = 0; at < words.length; ) {
+    const [pipeline, size, x, y, z, count] = words.subarray(at, at + HEADER_WORDS);
     const begin = at + HEADER_WORDS;
-    const end = begin + BINDING_WORDS * words[at + 6];
-    records.push({
-      pipeline: words[at],
-      offset: words[at + 1],
-      size: words[at + 2],
-      grid: /** @type {[number, number, number]} */ ([words[at + 3], words[at + 4], words[at + 5]]),
-      bindings: words.subarray(begin, end),
-    });
+    const end = begin + BINDING_WORDS * count;
+    records.push({ pipeline, offset, size, grid: [x, y, z], bindings: words.subarray(begin, end) });
+    offset += Math.ceil(size / PARAMS_ALIGNMENT) * PARAMS_ALIGNMENT;
     at = end;
   }
   return records;
