@@ -183,14 +183,9 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
 
 def template_variables(options: Options, tile: MatrixTile) -> dict[str, object]:
     """Template variables of the operands' layouts, and of where their scale is applied."""
-    masking = options.problem.masking
-    # A product with it may not change the order of scores, and may not make NaN of a hidden score's -inf.
-    ordered = masking.scale > _LEAST_SCALE
-    only_scaled = not masking.softcap and not options.runs_code_per_score
-    # It needs the turns of the kernel twice, which slows down short ones (bench/NOTES.md).
-    worth = tile.keys > _ROWS or options.hides
+    only_scaled = not options.problem.masking.softcap and not options.runs_code_per_score
     return {
-        "scale_in_exponent": ordered and only_scaled and worth,
+        "keeps_references": only_scaled,
         **{f"{x.name}_layout": x.layout for x in options.operands()},
     }
 
