@@ -33,7 +33,7 @@
 //##
 //## Every offset of a matrix in memory is constant (what belongs to a subgroup or a team is an array of its own): Tint then
 //## knows that it is in bounds; otherwise it would put each load into a branch.
-//# from "lib/storage.wgsl" import reader, writer, half_types
+//# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# set head_blocks = (D + 15) // 16
@@ -47,11 +47,10 @@
 //# set values = "keys" if in_turn else "values"
 //# set weights_apart = team > 1 and not in_turn
 //# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
-//## The driver moves loads down to where their numbers are used, behind barriers too, and then they are waited for; not
-//## those behind a condition. With keys and values in turn, or the code for hidden numbers, registers are short, and what
-//## is gained is lost again.
-//# set asked_early = not in_turn
-//# set written_out = 1
+//## How often the loops over tiles are written out. The driver writes out a loop eight times where the kernel is short;
+//## what is written out here it leaves as it is (bench/NOTES.md).
+//# set steady_written_out = 2 if in_turn and not hides else 1
+//# set moving_written_out = 1 if keeps_references else 2
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks. A line of scores has a row of each of the
 //## team's blocks of 16. With `spread` it is two entries longer, and neighbours are the two invocations of a row: then
@@ -67,16 +66,12 @@
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
 {{ half_types(dtypes) }}
-{{ writer("out", query_dtype) }}
 //# if hides
 {{ reader("out", query_dtype, true, DV) }}
 //# endif
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
-//# if hides
-//#   include "lib/seen_output.wgsl"
-//# endif
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
@@ -95,11 +90,17 @@ var<workgroup> weights: array<array<vec4<u32>, {{ 16 * team * weight_pitch }}>, 
 //# endif
 // The last turn in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
+//# if hides
+// Whether values that are not finite were left out.
+var<workgroup> left_out: atomic<u32>;
+//# endif
 //# if keeps_references
 // In place of a turn: references cannot be kept.
 const NOT_STEADY = 0xffffffffu;
 // The largest finite float16.
 const LARGEST_WEIGHT = 65504.0;
+// So many turns with references that stay are taken before the workgroup looks whether its weights became too large.
+const LOOKS_AFTER = 16u;
 //# endif
 
 /// Where the values of a key lie: bits 2 and 3 of its number in the tile change places.
@@ -107,6 +108,49 @@ fn turned(line: u32) -> u32 {
   return (line & ~12u) | ((line & 4u) << 1u) | ((line & 8u) >> 1u);
 }
 
+//# if hides
+
+/// Halves that are not finite become zero, so that weights of zero leave none of them in a row that does not see them.
+fn finite_halves(eight: vec4<u32>) -> vec4<u32> {
+  let low = select(vec4<u32>(0xffffu), vec4<u32>(), (eight & vec4<u32>(0x7c00u)) == vec4<u32>(0x7c00u));
+  let high = select(vec4<u32>(0xffff0000u), vec4<u32>(), (eight & vec4<u32>(0x7c000000u)) == vec4<u32>(0x7c000000u));
+  let finite = eight & (low | high);
+  if (any(finite != eight)) {
+    atomicStore(&left_out, 1u);
+  }
+  return finite;
+}
+
+/// The sum of the numbers d … d+3 that are not finite of the values that query i sees; it decides what the output is.
+fn seen_numbers_not_finite(at: Sequence, h: u32, i: u32, begin: u32, end: u32, d: u32) -> vec4<f32> {
+  let query_row = params.query_first + dot(params.query_strides.xyz, vec3<u32>(at.b, h, at.query_begin + i));
+  let key_head = params.key_first + dot(params.key_strides.xyz, vec3<u32>(at.b, h / params.group, at.key_begin));
+  let value_head = params.value_first + dot(params.value_strides.xyz, vec3<u32>(at.b, h / params.group, at.key_begin));
+  var sum = vec4<f32>();
+  var value = vec4<f32>();
+  var product = 0.0;
+  // One loop over the vec4s of all keys: with loops in one another the driver no longer writes out the kernel's own ones,
+  // which are a quarter slower then (bench/NOTES.md).
+  for (var n = 0u; n < (end - begin) * D4; n++) {
+    let j = begin + n / D4;
+    if (n % D4 == 0u) {
+      value = value_at4(value_head + j * params.value_strides.z, params.value_strides.w, d);
+      product = 0.0;
+      if (all(are_finite(value))) {
+        n += D4 - 1u;
+        continue;
+      }
+    }
+    let four = query_at4(query_row, params.query_strides.w, 4u * (n % D4)) * params.query_scale;
+    product += dot(four, key_at4(key_head + j * params.key_strides.z, params.key_strides.w, 4u * (n % D4)));
+    if (n % D4 == D4 - 1u && !is_hidden(score(product, at.b, h, i, j, i32(i) + at.shift, at.keys))) {
+      sum += select(value, vec4<f32>(), are_finite(value));
+    }
+  }
+  return sum;
+}
+//# endif
+//##
 //## Elements 8n … 8n+7 of a row as they are stored, zeros past its end.
 //# macro row_reader(name, layout, length)
 fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
@@ -161,7 +205,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//# macro store_lines(name, blocks, loads)
+//# macro store_lines(name, blocks, loads, leaves_out=false)
 //# for n in range(loads)
       {
         let e = thread_index + {{ n }}u * WORKGROUP;
@@ -171,7 +215,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   if name == "value"
         let line = turned(e / {{ 2 * blocks }}u);
         let column = e % {{ 2 * blocks }}u;
-        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = value_ahead[{{ n }}];
+        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = {{ "finite_halves(value_ahead[" ~ n ~ "])" if leaves_out else "value_ahead[" ~ n ~ "]" }};
 //#   else
         let line = e / {{ 2 * blocks }}u;
         keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + e % {{ 2 * blocks }}u] = key_ahead[{{ n }}];
@@ -299,18 +343,15 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# if not in_turn
 {{ store_lines("key", head_blocks, key_loads) }}
 //# endif
-{{ store_lines("value", value_blocks, value_loads) }}
-//## All loads of a turn stand together: what waits for one of them waits for all that are on their way.
-//# if asked_early
+{{ store_lines("value", value_blocks, value_loads, moves and hides) }}
+//## All loads of a turn stand together: what waits for one of them waits for all that are on their way. The driver moves
+//## loads down to where their numbers are used, behind barriers too, where they are waited for; not those behind a condition.
     if (!({{ is_last }})) {
-//# endif
 //# if not in_turn
 {{ load_lines("key", head_blocks, key_loads, next_but_one) }}
 //# endif
 {{ load_lines("value", value_blocks, value_loads, next) }}
-//# if asked_early
     }
-//# endif
 //# if moves
 {{ mask_scores(tile) }}
 {{ move_references() }}
@@ -369,6 +410,23 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 {{ load_lines("key", head_blocks, key_loads, next_but_one) }}
     workgroupBarrier();
 //#   endif
+//# endmacro
+//##
+//## The turns from the one numbered `first` to before `until`, in which references may move.
+//# macro moving_turns(first, until)
+    for (var block = {{ first }}; block < {{ until }}; block += {{ moving_written_out }}u) {
+//# for step in range(moving_written_out)
+//#   if step
+      if (block + {{ step }}u < {{ until }}) {
+//#   else
+      {
+//#   endif
+        let turn = block + {{ step }}u;
+        let tile = {{ tile_of("turn") }};
+{{ take_tile("tile", tile_of("(turn + 1u)"), tile_of("(turn + 2u)"), "turn + 1u >= turns", true) }}
+      }
+//# endfor
+    }
 //# endmacro
 //##
 //## Caps and hides this invocation's scores.
@@ -513,47 +571,46 @@ fn main(
   // Counts the turns in which references may move.
   var moving_turn = 0u;
 //# if not keeps_references
-  for (var turn = 0u; turn < turns; turn++) {
-    let tile = {{ tile_of("turn") }};
-{{ take_tile("tile", tile_of("(turn + 1u)"), tile_of("(turn + 2u)"), "turn + 1u >= turns", true) }}
-  }
+{{ moving_turns("0u", "turns") }}
 //# else
   var first_turn = 0u;
-  var moving_turns = turns - steady_turns;
+  var moving_until = turns - steady_turns;
   // The second time only where the references that the first turns set cannot be kept.
   for (var attempt = 0u; attempt < 2u; attempt++) {
-    for (var turn = first_turn; turn < moving_turns; turn++) {
-      let tile = {{ tile_of("turn") }};
-{{ take_tile("tile", tile_of("(turn + 1u)"), tile_of("(turn + 2u)"), "turn + 1u >= turns", true) }}
-    }
-    if (moving_turns == turns) {
+{{ moving_turns("first_turn", "moving_until") }}
+    if (moving_until == turns) {
       break;
     }
-    first_turn = moving_turns;
-    moving_turns = turns;
+    first_turn = moving_until;
+    moving_until = turns;
     // Not with >, which NaN would pass.
     if (!(abs(reference) <= 0x1p20f)) {
       atomicStore(&moved, NOT_STEADY);
     }
     if (workgroupUniformLoad(&moved) != NOT_STEADY) {
-      var largest_sum = 0.0;
-      for (var first = begin + BK * (start + first_turn - turns); first < steady_end; first += {{ written_out }}u * BK) {
-//#   for step in range(written_out)
+      var is_steady = true;
+      for (var block = begin + BK * (start + first_turn - turns); block < steady_end && is_steady; block += LOOKS_AFTER * BK) {
+        let block_end = min(block + LOOKS_AFTER * BK, steady_end);
+        var largest_sum = 0.0;
+        for (var first = block; first < block_end; first += {{ steady_written_out }}u * BK) {
+//#   for step in range(steady_written_out)
 //#     if step
-        if (first + {{ step }}u * BK < steady_end) {
+          if (first + {{ step }}u * BK < block_end) {
 //#     else
-        {
+          {
 //#     endif
-          let tile = first + {{ step }}u * BK;
+            let tile = first + {{ step }}u * BK;
 {{ take_tile("tile", "tile + BK", "tile + 2u * BK", "tile + BK >= steady_end", false) }}
-        }
+          }
 //#   endfor
+        }
+        // A weight that float16 has no room for is an infinity there, or the largest number (SwiftShader makes it NaN).
+        if (largest_sum >= LARGEST_WEIGHT || !is_finite(row_sum)) {
+          atomicStore(&moved, NOT_STEADY);
+        }
+        is_steady = workgroupUniformLoad(&moved) != NOT_STEADY;
       }
-      // A weight that float16 has no room for is an infinity there, or the largest number (SwiftShader makes it NaN).
-      if (largest_sum >= LARGEST_WEIGHT || !is_finite(row_sum)) {
-        atomicStore(&moved, NOT_STEADY);
-      }
-      if (workgroupUniformLoad(&moved) != NOT_STEADY) {
+      if (is_steady) {
         break;
       }
       // From the beginning.
@@ -579,15 +636,14 @@ fn main(
   workgroupBarrier();
 //# if team > 1
   if (part == 0u) {
-    {{ said_of("side") }} = bitcast<vec4<u32>>(vec4<f32>(factor, reference, 0.0, 0.0));
+    {{ said_of("side") }} = bitcast<vec4<u32>>(vec4<f32>(factor));
   }
 //# endif
 //# if hides
-  var is_complete = true;
+  var is_complete = atomicLoad(&left_out) == 0u;
 //# endif
 //# call(m, place, n) through_memory(False)
-      let said = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ")" if team > 1 else "vec2<f32>(factor, reference)" }};
-      let end_factor = said.x;
+      let end_factor = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ").x" if team > 1 else "factor" }};
       let end_i = i - 16u * side + {{ 16 * m }}u;
       if (end_i <= last_row && {{ n }} < DV4) {
         let four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * end_factor;
@@ -596,26 +652,26 @@ fn main(
           is_complete = false;
         }
 //# endif
-        out_put4(dot(params.out_strides.xyz, vec3<u32>(b, h, end_i)) + 4u * {{ n }}, four);
+        let half_o = vec4<f16>(four);
+        out[(dot(params.out_strides.xyz, vec3<u32>(b, h, end_i)) >> 2u) + {{ n }}] = bitcast<vec2<u32>>(half_o);
       }
 //# endcall
 //# if hides
 //#   set own_vec4s = 2 * own_keys * ((own_values + own_keys - 1) // own_keys)
   if (!is_complete) {
-    // All of this invocation's vec4s once more, in a loop: as code for each of them it would be so long that the driver
-    // no longer writes out the loops over the keys (bench/NOTES.md).
+    // All of this invocation's vec4s once more.
     for (var e = 0u; e < {{ team * own_vec4s }}u; e++) {
       let m = e / {{ own_vec4s }}u;
       let c = e % {{ own_vec4s }}u;
       let n = c / {{ 2 * own_keys }}u * {{ 4 * own_keys }}u + part * {{ 2 * own_keys }}u + c % {{ 2 * own_keys }}u + {{ 4 * own_values }}u * side;
-      let said = {{ "bitcast<vec4<f32>>(" ~ said_of("m") ~ ")" if team > 1 else "vec2<f32>(factor, reference)" }};
+      let row_factor = {{ "bitcast<vec4<f32>>(" ~ said_of("m") ~ ").x" if team > 1 else "factor" }};
       let end_i = i - 16u * side + 16u * m;
-      if (end_i <= last_row && n < DV4 && is_finite(said.x)) {
+      if (end_i <= last_row && n < DV4 && is_finite(row_factor)) {
         let first = dot(params.out_strides.xyz, vec3<u32>(b, h, end_i));
-        let four = out_at4(first, 1u, 4u * n);
-        if (!all(are_finite(four))) {
-          out_put4(first + 4u * n, seen_output(at, h, end_i, begin, end, said.y, said.x, 4u * n, four));
-        }
+        let lost = seen_numbers_not_finite(at, h, end_i, begin, end, 4u * n);
+        let four = select(lost, out_at4(first, 1u, 4u * n), are_finite(lost));
+        let half_o = vec4<f16>(four);
+        out[(first >> 2u) + n] = bitcast<vec2<u32>>(half_o);
       }
     }
   }

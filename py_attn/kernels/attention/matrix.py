@@ -26,8 +26,6 @@ _ROWS = 16
 _MAX_HEAD_DIM = 256
 # How far, in powers of two, a row's maximum may rise before its acc is rescaled.
 _SLACK = 8
-# A scale up to this may be zero as a float32.
-_LEAST_SCALE = 2.0**-126
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class MatrixTile:
         rows = _ROWS * self.subgroups
         scores = rows * (self.keys // 4 + (2 if self.spread else 1))
         weights = rows * (self.keys // 8 + 1) if self.team > 1 and not self.in_turn else 0
-        return 16 * (staged + scores + weights) + 16
+        return 16 * (staged + scores + weights) + 32
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
@@ -128,7 +126,6 @@ _TILES = (
             (MatrixTile(4, 32), 0),
         ),
     ),
-    (96, ((MatrixTile(8, 16), 256), (MatrixTile(4, 32), 0))),
     (128, ((MatrixTile(8, 32, team=2), 256), (MatrixTile(4, 32), 0))),
     (256, ((MatrixTile(8, 16), 256), (MatrixTile(4, 16), 0))),
 )
