@@ -36,7 +36,6 @@ def emulated(case, tile):
 @EACH_TILE
 def test_products_and_softmax(lab, tile):
     common = {"variant": "matrix", "dtypes": dtypes("float16"), "without_lse": True, "batch": 1}
-    # With the code for hidden numbers eight turns are written out, and these keys take more.
     keys = 10 * tile.keys + 3
     cases = [
         # Maxima that move, over whole and partial tiles of both.
@@ -47,6 +46,35 @@ def test_products_and_softmax(lab, tile):
         attention_case(
             **common, head_dim=16, queries=20, keys=keys, size=180, growth=[5 * tile.keys + 7, 64]
         ),
+    ]
+    lab.check(check_attention, [emulated(case, tile) for case in cases])
+
+
+@pytest.mark.quick("wide", "pairs-in-turn")
+@EACH_TILE
+def test_references_that_stay(lab, tile):
+    """Steady turns (see attention/matrix.wgsl), of which the kernel looks after every 16 whether they can go on."""
+    common = {
+        "variant": "matrix",
+        "dtypes": dtypes("float16"),
+        "batch": 1,
+        "head_dim": 24,
+        "without_lse": True,
+    }
+    keys = 20 * tile.keys + 3
+    cases = [
+        attention_case(**common, queries=tile.queries + 5, keys=keys),
+        # Scores rise within what float16 has room for, and further: in the first turns and after the first look. (By
+        # powers of two, so that keys stay float16 numbers.)
+        attention_case(**common, queries=20, keys=keys, growth=[3 * tile.keys, 2]),
+        attention_case(**common, queries=20, keys=keys, size=1.5, growth=[3 * tile.keys, 4]),
+        attention_case(**common, queries=20, keys=keys, size=1.5, growth=[18 * tile.keys, 4]),
+        # The tiles in which a row does not see every key come first: at both ends of a window, and the last ones.
+        attention_case(
+            **common, queries=tile.queries + 5, keys=keys, window=[tile.queries + 4 * tile.keys, 3]
+        ),
+        attention_case(**common, queries=tile.queries + 5, keys=keys, causal=True, growth=[2 * tile.keys, 8]),
+        attention_case(**common, queries=tile.queries + 5, keys=4 * tile.keys, causal="top-left"),
     ]
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 

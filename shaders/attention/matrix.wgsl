@@ -9,11 +9,11 @@
 //## the operands that one would read. For the softmax each member has 16 of the rows. Their scores go through workgroup
 //## memory, where two invocations share a row, and come back as float16 weights: in the same place, or, where a member
 //## may store its next scores while another still reads the weights, in memory of their own (`weights_apart`). Two
-//## barriers and a uniform load order memory for each tile:
+//## barriers order memory in each turn, that is for each tile of keys:
 //##   products of query and keys, scores stored
 //##   barrier: scores are read, the next keys and this tile's values staged, those behind them asked for; scores become
 //##     weights
-//##   uniform load: acc is rescaled where a maximum moved far, weights · values are added
+//##   barrier: weights · values are added
 //## With `in_turn` keys and values take turns in the same workgroup memory, so that more workgroups fit into a core, and
 //## the next keys are staged between two more barriers when the values have been read.
 //##
@@ -23,10 +23,19 @@
 //## reading them and storing the next scores: both are operations of the whole subgroup, one after the other, on memory
 //## that no other subgroup touches.
 //##
-//## A result matrix is opaque, so its rows can be rescaled only through memory. Instead of its maximum a row therefore
-//## keeps a reference, which stays where it is until the maximum is more than `slack` powers of two above it: float16
-//## has room for weights up to 2^15, and a weight's relative error does not depend on its size. The first tile sets the
-//## reference.
+//## A result matrix is opaque, so its rows can be rescaled only through memory. A row's weights are therefore not relative
+//## to its maximum but to a reference, which may lie below it: float16 has room for weights up to 2^15, and a weight's
+//## relative error does not depend on its size. There are two kinds of turns:
+//##   moving turns   find each row's maximum, and move its reference up where that is more than `slack` powers of two above
+//##                  it. A uniform load in place of the second barrier says whether one moved; then acc is rescaled.
+//##   steady turns   neither find a maximum nor mask anything. They do not move references.
+//## Moving turns come first: the tiles of which some row does not see every key, and the first tile. All others are steady
+//## turns. In them the workgroup looks at times whether a weight became too large for float16; if so it begins again, with
+//## moving turns only. So a call whose scores rise by more than 2^12 to 2^16 after those tiles takes up to a third longer
+//## than one of moving turns alone. Where a mod, a mask or a softcap shapes scores all turns are moving ones.
+//##
+//## A weight of zero would make NaN of a value that is not finite, in a row that does not see it. So where keys are hidden
+//## moving turns leave such halves of values out, and seen_numbers_not_finite finds those that a row sees afterwards.
 //##
 //## row_sum adds the rounded weights, so that the weights in use sum to one: then a rounding error of a weight moves
 //## the output only as far as its value differs from the output. The LSE adds the unrounded weights.
@@ -345,13 +354,19 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# endif
 {{ store_lines("value", value_blocks, value_loads, moves and hides) }}
 //## All loads of a turn stand together: what waits for one of them waits for all that are on their way. The driver moves
-//## loads down to where their numbers are used, behind barriers too, where they are waited for; not those behind a condition.
+//## loads down to where their numbers are used, behind barriers too, where they are waited for; not those behind a
+//## condition. With the code of a mask beside them registers are short, and what is gained is lost again.
+//# set asked_early = keeps_references or not hides
+//# if asked_early
     if (!({{ is_last }})) {
+//# endif
 //# if not in_turn
 {{ load_lines("key", head_blocks, key_loads, next_but_one) }}
 //# endif
 {{ load_lines("value", value_blocks, value_loads, next) }}
+//# if asked_early
     }
+//# endif
 //# if moves
 {{ mask_scores(tile) }}
 {{ move_references() }}

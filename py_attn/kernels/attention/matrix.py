@@ -179,7 +179,7 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
 
 
 def template_variables(options: Options, tile: MatrixTile) -> dict[str, object]:
-    """Template variables of the operands' layouts, and of where their scale is applied."""
+    """Template variables of the operands' layouts, and whether references of rows may stay as they are."""
     only_scaled = not options.problem.masking.softcap and not options.runs_code_per_score
     return {
         "keeps_references": only_scaled,
