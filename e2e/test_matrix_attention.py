@@ -53,7 +53,7 @@ def test_products_and_softmax(lab, tile):
 @pytest.mark.quick("wide", "pairs-in-turn")
 @EACH_TILE
 def test_references_that_stay(lab, tile):
-    """Steady turns (see attention/matrix.wgsl), of which the kernel looks after every 16 whether they can go on."""
+    """Steady turns (see attention/matrix.wgsl); after 16 of them the kernel looks whether it can go on."""
     common = {
         "variant": "matrix",
         "dtypes": dtypes("float16"),
@@ -64,12 +64,12 @@ def test_references_that_stay(lab, tile):
     keys = 20 * tile.keys + 3
     cases = [
         attention_case(**common, queries=tile.queries + 5, keys=keys),
-        # Scores rise within what float16 has room for, and further: in the first turns and after the first look. (By
-        # powers of two, so that keys stay float16 numbers.)
+        # Scores rise within what float16 has room for, and further: in the first turns and after the first
+        # look. (By powers of two, so that keys stay float16 numbers.)
         attention_case(**common, queries=20, keys=keys, growth=[3 * tile.keys, 2]),
         attention_case(**common, queries=20, keys=keys, size=1.5, growth=[3 * tile.keys, 4]),
         attention_case(**common, queries=20, keys=keys, size=1.5, growth=[18 * tile.keys, 4]),
-        # The tiles in which a row does not see every key come first: at both ends of a window, and the last ones.
+        # The tiles in which a row does not see every key come first: both ends of a window, the last ones.
         attention_case(
             **common, queries=tile.queries + 5, keys=keys, window=[tile.queries + 4 * tile.keys, 3]
         ),
