@@ -276,7 +276,7 @@ class Device:
         Returns
         -------
         dict
-            ``given`` with the tensors that the plan made.
+            ``given``, without Nones, with the results of the plan.
 
         Raises
         ------
@@ -287,7 +287,8 @@ class Device:
         """
         self.check_alive()
         tensors: dict[str, Tensor] = {}
-        buffers = [self.queue.pipelines.generation]
+        # What the words of the plan's launches depend on: the pipelines and the buffers of the call.
+        key = [self.queue.pipelines.generation]
         for name, tensor in given.items():
             if tensor is not None:
                 storage = tensor._storage
@@ -295,7 +296,7 @@ class Device:
                     tensor.storage(name)
                     raise ValueError(f"{name}: the tensor is on another device ({tensor.device}) than {self}")
                 tensors[name] = tensor
-                buffers.append(storage.handle)
+                key.append(storage.handle)
         if self._rewrite is not None:
             plan, kept = self._rewrite(plan), None
         if self.poison_outputs or plan.constants or self.queue.is_recording:
@@ -303,9 +304,8 @@ class Device:
         for new in plan.makes:
             if not new.is_scratch:
                 made = tensors[new.name] = self._make(new)
-                buffers.append(made._storage.handle)
-        key = tuple(buffers)
-        recording = kept.recording(key) if kept is not None else None
+                key.append(made._storage.handle)
+        recording = kept.recording(tuple(key)) if kept is not None else None
         # Scratch that nobody has taken since then can be written again.
         if recording is not None and self._memory.keeps(recording.scratch):
             self.queue.end_run(recording.recorder)
@@ -313,7 +313,7 @@ class Device:
         recording = self._record(plan, tensors)
         # In a recording that is used again no dispatch is the first one of its pipeline.
         if kept is not None and not any(each.compiled for each in recording.recorder.dispatches):
-            kept.keep(key, recording)
+            kept.keep(tuple(key), recording)
         return tensors
 
     def _record(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Recording:

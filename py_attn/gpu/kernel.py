@@ -4,7 +4,8 @@ A :class:`Kernel` is a template with the layout of its params. :func:`launch` pl
 one list of :class:`Arg`: the WGSL declarations, the order of the buffers and the params that hold first
 elements all follow from that list. What a public function does is a :class:`Plan`: the tensors that it makes
 and its launches in order. A plan holds no tensor, so it serves every call with the same :func:`plan_key`;
-:meth:`py_attn.gpu.device.Device.run` runs it on the tensors of one call.
+:meth:`py_attn.gpu.device.Device.run` runs it on the tensors of one call. What that records for the GPU
+depends on the buffers alone then, so it is kept with the plan (:class:`KeptPlan`) for calls with the same.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Plan(NamedTuple):
     Attributes
     ----------
     makes : tuple of NewTensor
-        The tensors that it makes.
+        The tensors that it makes: results, and scratch.
     launches : tuple of Launch
         In the order in which they run; none where there is nothing to compute.
     main : int
@@ -229,15 +230,15 @@ class KeptPlan:
         self.plan = plan
         self._recordings: dict[tuple[int, ...], Recording] = {}
 
-    def recording(self, handles: tuple[int, ...]) -> Recording | None:
-        """The recording that was kept for these buffers and pipelines."""
-        return self._recordings.get(handles)
+    def recording(self, key: tuple[int, ...]) -> Recording | None:
+        """The recording under a key: the pipelines' generation and the handles of the call's buffers."""
+        return self._recordings.get(key)
 
-    def keep(self, handles: tuple[int, ...], recording: Recording) -> None:
+    def keep(self, key: tuple[int, ...], recording: Recording) -> None:
         """Keep a recording; when there are too many, all are forgotten."""
         if len(self._recordings) >= _MAX_RECORDINGS:
             self._recordings.clear()
-        self._recordings[handles] = recording
+        self._recordings[key] = recording
 
 
 class PlanCache:

@@ -97,7 +97,7 @@ var<workgroup> scores: array<array<vec4<u32>, {{ 16 * score_pitch }}>, SUBGROUPS
 // A team's weights as float16.
 var<workgroup> weights: array<array<vec4<u32>, {{ 16 * team * weight_pitch }}>, {{ SUBGROUPS // team }}>;
 //# endif
-// The last turn in which the reference moved of a row that already has sums.
+// The number of the last moving turn in which the reference moved of a row that already has sums.
 var<workgroup> moved: atomic<u32>;
 //# if hides
 // Whether values that are not finite were left out.
@@ -268,7 +268,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //## The entry behind the weights of this invocation's row in one of the team's blocks, where the member that has the row
-//## leaves what the others need to know of it. A team of one keeps that in registers: through memory head dim 256 takes
+//## leaves the factor that the others need to know. A team of one keeps it in registers: through memory head dim 256 takes
 //## half as long again (bench/NOTES.md).
 //# macro said_of(block)
 {{ weights }}[own_line * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
@@ -525,11 +525,12 @@ fn main(
 //# endif
   let own_weights = own_line * {{ weight_pitch }}u + side * {{ weights_of_block }}u + part;
   let i = first_row + number * 16u + row;
-  let position = i32(i) + shift;
+  // Rows behind the last one have its query, and see what it sees.
+  let position = min(i32(i) + shift, last_position);
 
   let turns = (max(begin, end) - begin + BK - 1u) / BK;
 //# if keeps_references
-  // The tiles of which every row sees every key, but for the first tile.
+  // Steady turns are those of the tiles of which every row sees every key, but for the first tile.
   let seen_from = u32(max(last_position - params.window_left, i32(begin))) - begin;
   let seen_until = u32(max(min(first_position + params.window_right + 1, i32(end)), i32(begin))) - begin;
   let first_steady = max((seen_from + BK - 1u) / BK, 1u);
