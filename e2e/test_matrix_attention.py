@@ -69,6 +69,7 @@ def test_references_that_stay(lab, tile):
         attention_case(**common, queries=20, keys=keys, growth=[3 * tile.keys, 2]),
         attention_case(**common, queries=20, keys=keys, size=1.5, growth=[3 * tile.keys, 4]),
         attention_case(**common, queries=20, keys=keys, size=1.5, growth=[18 * tile.keys, 4]),
+        attention_case(**common, queries=20, keys=keys, causal=True, scale=0.0),
         # The tiles in which a row does not see every key come first: both ends of a window, the last ones.
         attention_case(
             **common, queries=tile.queries + 5, keys=keys, window=[tile.queries + 4 * tile.keys, 3]

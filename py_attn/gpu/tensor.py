@@ -159,10 +159,6 @@ class Tensor:
             self._description = self.kind.name, *sizes, storage.row_parts
         return self._description
 
-    def lives_on(self, device: object) -> bool:
-        """Whether it belongs to ``device`` and was not destroyed."""
-        return self._storage.alive and self._storage.device is device
-
     def __repr__(self) -> str:
         state = ", destroyed" if self.destroyed else ""
         return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}{state})"

@@ -250,7 +250,7 @@ def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: 
     found = options.constants() | options.value_constants() | config.constants()
     found |= sink_constants(options.sinks_dtype, found["dtypes"])
     if isinstance(config.tile, MatrixTile):
-        found |= template_variables(options, config.tile)
+        found |= template_variables(options)
     elif isinstance(config.tile, Tile):
         found |= {
             "SHARES": config.tile.shares(in_vec4s(options.problem.value_head_dim)),

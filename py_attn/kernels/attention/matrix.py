@@ -178,7 +178,7 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
     )
 
 
-def template_variables(options: Options, tile: MatrixTile) -> dict[str, object]:
+def template_variables(options: Options) -> dict[str, object]:
     """Template variables of the operands' layouts, and whether references of rows may stay as they are."""
     only_scaled = not options.problem.masking.softcap and not options.runs_code_per_score
     return {
