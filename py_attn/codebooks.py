@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +96,12 @@ def codebook(bits: int, dim: int) -> Codebook:
     return Codebook(tuple(levels.tolist()), tuple(thresholds.tolist()), distortion)
 
 
+#: Magnitudes in half steps, for a kernel that multiplies codes of 4 bits as bytes (:func:`integer_codebook`).
+INTEGER_LEVELS = (1, 3, 5, 7, 9, 11, 14, 18)
+#: The only head dim that has such a kernel.
+INTEGER_DIM = 128
+
+
 @functools.lru_cache(maxsize=256)
 def uniform_codebook(bits: int, dim: int) -> Codebook:
     """The best quantiser of ``bits`` bits whose levels are odd multiples of half a step (Max 1960, table II).
@@ -102,20 +109,46 @@ def uniform_codebook(bits: int, dim: int) -> Codebook:
     Levels at equal distances are integers but for a factor, so that products can be taken in integers. They
     cost some distortion: with 4 bits in many dimensions 0.0115 in place of :func:`codebook`'s 0.0095.
     """
+    return _spaced(range(1, 1 << bits, 2), dim)
+
+
+@functools.lru_cache(maxsize=256)
+def integer_codebook(dim: int) -> Codebook:
+    """The best quantiser of 4 bits whose levels are :data:`INTEGER_LEVELS` times half a step.
+
+    They follow those of :func:`codebook` outwards and are integers but for a factor, which few instructions
+    make of codes (``shaders/lib/code_tiles.wgsl``). In 128 dimensions their distortion is 0.0096, where the
+    levels of :func:`codebook` have 0.0093 and those of :func:`uniform_codebook` 0.0112.
+    """
+    return _spaced(INTEGER_LEVELS, dim)
+
+
+def book_of(bits: int, dim: int, uniform: bool) -> Codebook:
+    """The levels of a dtype's codes: "uniform4" has ``uniform`` ones, "turboquant1" … "turboquant4" others.
+
+    TurboQuant's are Lloyd–Max levels, but for 4 bits in :data:`INTEGER_DIM` dimensions, which are integers.
+    """
+    if uniform:
+        return uniform_codebook(bits, dim)
+    return integer_codebook(dim) if (bits, dim) == (4, INTEGER_DIM) else codebook(bits, dim)
+
+
+def _spaced(multiples: Sequence[int], dim: int) -> Codebook:
+    """The best quantiser whose levels are these multiples of half a step, ascending."""
     coordinate = _Coordinate(dim)
-    odd: _Array = np.arange(0.5, 1 << (bits - 1))
-    between: _Array = np.arange(1.0, odd.size)
+    halves = np.asarray(multiples) / 2
+    between = (halves[1:] + halves[:-1]) / 2
 
     def fitted(step: float) -> tuple[float, float]:
         """The factor by which levels at this step come closest to the numbers, and the distortion then."""
         means, weight = coordinate.cells(step * between)
-        levels = step * odd
+        levels = step * halves
         product, square = float((weight * means * levels).sum()), float((weight * levels**2).sum())
         return product / square, 1.0 - product**2 / square
 
     # Up to where the outermost threshold is eight times the root mean square, the distortion has one minimum
     # over the step: a search by thirds narrows it down.
-    low, high = 0.0, 8 / odd.size
+    low, high = 0.0, 8 / halves.size
     while high - low > _TOLERANCE:
         third = (high - low) / 3
         if fitted(low + third)[1] < fitted(high - third)[1]:
@@ -123,4 +156,4 @@ def uniform_codebook(bits: int, dim: int) -> Codebook:
         else:
             low += third
     factor, distortion = fitted(high)
-    return Codebook(tuple((factor * high * odd).tolist()), tuple((high * between).tolist()), distortion)
+    return Codebook(tuple((factor * high * halves).tolist()), tuple((high * between).tolist()), distortion)

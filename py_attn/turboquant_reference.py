@@ -12,14 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from py_attn.codebooks import Codebook, codebook, uniform_codebook
+from py_attn.codebooks import INTEGER_DIM, book_of
 
 Array = npt.NDArray[Any]
 
 ROUNDS = 3
 SEED = 0x9E3779B9
 #: Rows of a tile of codes, and numbers of such a row.
-TILE = 128
+TILE = INTEGER_DIM
+#: Of each code (see :class:`Codes`) the four bits that stand for it in a tile (shaders/lib/code_tiles.wgsl).
+#: Where levels are at equal distances they are an integer in two's complement.
+UNIFORM_NIBBLES = (0, 1, 2, 3, 4, 5, 6, 7, 15, 14, 13, 12, 11, 10, 9, 8)
+INTEGER_NIBBLES = (9, 13, 2, 6, 10, 14, 7, 15, 5, 1, 12, 8, 4, 0, 11, 3)
 
 
 class Codes(NamedTuple):
@@ -36,7 +40,8 @@ class Codes(NamedTuple):
     residual : Codes or None
         The signs of what the codes leave over, rotated once more (QJL, arXiv 2406.03482).
     uniform : bool
-        Whether the levels are those of :func:`py_attn.codebooks.uniform_codebook`.
+        Whether the levels are those of :func:`py_attn.codebooks.uniform_codebook`; see
+        :func:`py_attn.codebooks.book_of`.
     """
 
     codes: npt.NDArray[np.uint8]
@@ -132,7 +137,7 @@ def quantize(
     rms = np.sqrt((y * y).mean(axis=-1))
     y = y / _or_one(rms)[..., None]
     width = bits - 1 if qjl else bits
-    book = _book(width, x.shape[-1], uniform)
+    book = book_of(width, x.shape[-1], uniform)
     index = (np.abs(y)[..., None] > np.asarray(book.thresholds, x.dtype)).sum(axis=-1)
     levels = np.where(y < 0, -1, 1).astype(x.dtype) * np.asarray(book.levels, x.dtype)[index]
     # The norm's correction: of all multiples of the levels the one that comes closest to y.
@@ -141,10 +146,6 @@ def quantize(
     unit = np.where(finite, largest * rms, np.nan).astype(x.dtype)
     residual = _residual(y - fit[..., None] * levels, unit) if qjl else None
     return Codes(codes, unit * fit, width, residual, uniform)
-
-
-def _book(bits: int, dim: int, uniform: bool) -> Codebook:
-    return (uniform_codebook if uniform else codebook)(bits, dim)
 
 
 def _residual(rest: Array, unit: Array) -> Codes:
@@ -162,7 +163,7 @@ def dequantize(quantized: Codes, compute_dtype: npt.DTypeLike = np.float64) -> A
     """The vectors that :func:`quantize` approximated by ``quantized``."""
     codes, scales, bits, residual, uniform = quantized
     dtype = np.dtype(compute_dtype)
-    levels = _book(bits, codes.shape[-1], uniform).levels
+    levels = book_of(bits, codes.shape[-1], uniform).levels
     y = _values(codes, levels, bits, dtype) * scales[..., None].astype(dtype)
     if residual is not None:
         rest = _values(residual.codes, (1.0,), 1, dtype) * residual.scales[..., None].astype(dtype)
@@ -218,7 +219,7 @@ def unpack(words: npt.NDArray[np.uint32], bits: int, dim: int, *, qjl: bool = Fa
     return Codes(codes, scales, width, unpack(words[..., end:], 1, dim) if qjl else None)
 
 
-def unpack_tiles(words: npt.NDArray[np.uint32], kind: str) -> Codes:
+def unpack_tiles(words: npt.NDArray[np.uint32], kind: str, *, uniform: bool = True) -> Codes:
     """The codes [..., 128 tiles, 128] in tiles [..., tiles, 2176] of "keys" or "values".
 
     The layout is that of shaders/lib/code_tiles.wgsl.
@@ -227,9 +228,8 @@ def unpack_tiles(words: npt.NDArray[np.uint32], kind: str) -> Codes:
     word, shift = (i >> 5) * 4 + ((i >> 2) & 3), 8 * (i & 3) + 4 - ((i >> 2) & 4)
     outer = words.shape[:-2]
     groups = words[..., : TILE * TILE // 8].reshape(*words.shape[:-1], TILE, TILE // 8)
-    integers = (groups[..., word] >> shift) & 15
-    rows = integers if kind == "keys" else integers.swapaxes(-1, -2)
-    # In two's complement; a code has the sign above the magnitude's index.
-    codes = np.where(rows < 8, rows, rows ^ 7).astype(np.uint8).reshape(*outer, -1, TILE)
+    nibbles = (groups[..., word] >> shift) & 15
+    rows = nibbles if kind == "keys" else nibbles.swapaxes(-1, -2)
+    code_of = np.argsort(UNIFORM_NIBBLES if uniform else INTEGER_NIBBLES).astype(np.uint8)
     scales = np.ascontiguousarray(words[..., TILE * TILE // 8 :]).view(np.float32).reshape(*outer, -1)
-    return Codes(codes, scales, 4, uniform=True)
+    return Codes(code_of[rows].reshape(*outer, -1, TILE), scales, 4, uniform=uniform)

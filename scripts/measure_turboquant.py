@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from py_attn import reference
-from py_attn.codebooks import codebook
+from py_attn.codebooks import book_of, codebook
 from py_attn.models import load_sample
 from py_attn.turboquant_reference import pack, quantize, roundtrip
 
@@ -69,7 +69,7 @@ def distortions() -> None:
     table(
         "The optimum of the codebook alone",
         ["head dim", *(f"{bits} bit" for bits in BITS)],
-        [[str(dim), *(f"{codebook(bits, dim).distortion:.4f}" for bits in BITS)] for dim in (64, 128, 256)]
+        [[str(dim), *(f"{book_of(bits, dim, uniform=False).distortion:.4f}" for bits in BITS)] for dim in (64, 128, 256)]
         + [["∞ (normal)", *(f"{codebook(bits, 1 << 20).distortion:.4f}" for bits in BITS)]],
     )
 
@@ -117,11 +117,11 @@ def attention_error(problem: tuple[Array, Array, Array], key_hat: Array) -> floa
 
 
 def levels() -> None:
-    """Lloyd–Max levels and levels at equal distances, of 4 bits: distortion, attention's error."""
+    """TurboQuant's levels of 4 bits and levels at equal distances: distortion, attention's error."""
     rows = []
     for dim in (64, 128, 256):
         x, problem = normal(4000, dim), attention_problem(dim, 3.0)
-        for name, uniform in (("Lloyd–Max", False), ("at equal distances", True)):
+        for name, uniform in (("TurboQuant", False), ("at equal distances", True)):
             found = distortion(x, roundtrip(x, 4, uniform=uniform))
             error = attention_error(problem, roundtrip(problem[1], 4, uniform=uniform))
             rows.append([str(dim), name, f"{found:.4f}", f"{error:.3f}"])

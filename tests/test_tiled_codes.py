@@ -1,4 +1,4 @@
-"""Caches of "uniform4": when their codes lie in tiles, what is dispatched then, and its plans. No GPU."""
+"""Caches of 4-bit codes: when these lie in tiles, what is dispatched then, and its plans. No GPU."""
 
 import numpy as np
 import pytest
@@ -30,8 +30,9 @@ def dispatched(bridge):
     return [launch for program in bridge.programs for launch in program]
 
 
-def test_tiles_where_the_adapter_multiplies_them():
-    bridge, cache = cache_on()
+@pytest.mark.parametrize("dtype", ["uniform4", "turboquant4"])
+def test_tiles_where_the_adapter_multiplies_them(dtype):
+    bridge, cache = cache_on(dtype=dtype)
     assert cache.tiled
     assert cache.keys.shape == cache.values.shape == (1, 2, 8, 17 * 128)
     assert cache.nbytes == 2 * 2 * 8 * 17 * 128 * 4
@@ -73,7 +74,10 @@ def test_rows_on_other_adapters(changes):
         ((1, 2, 10, 64), {}),
         ((1, 2, 10, 128), {"value_head_dim": 64}),
         ((1, 2, 10, 128), {"dtype": ("uniform4", "float16")}),
-        ((1, 2, 10, 128), {"dtype": "turboquant4"}),
+        ((1, 2, 10, 128), {"dtype": ("uniform4", "turboquant4")}),
+        ((1, 2, 10, 128), {"dtype": ("turboquant4", "turboquant3")}),
+        ((1, 2, 10, 128), {"dtype": "turboquant4", "qjl": True}),
+        ((1, 2, 10, 64), {"dtype": "turboquant4"}),
     ],
 )
 def test_rows_of_other_caches(shape, keywords):
@@ -129,7 +133,7 @@ def test_long_caches_get_the_runs_that_were_measured():
 
 def decoded(shape=(1, 2, 1000, 128), heads=8, queries=1, total=900, **keywords):
     """The launch over the splits of a decode."""
-    given = {name: keywords.pop(name) for name in ("sink_tokens", "ragged") if name in keywords}
+    given = {name: keywords.pop(name) for name in ("sink_tokens", "ragged", "dtype") if name in keywords}
     bridge, cache = cache_on(shape=shape, **given)
     if not cache.ragged:
         cache.total = total
@@ -143,6 +147,8 @@ def decoded(shape=(1, 2, 1000, 128), heads=8, queries=1, total=900, **keywords):
 
 KEYWORDS = [
     {},
+    {"dtype": "turboquant4"},
+    {"dtype": "turboquant4", "total": 5000, "splits": 2, "window": 3000},
     {"splits": 1},
     {"queries": 3, "window": 40, "softcap": 2.0},
     {"total": 5000, "sink_tokens": 4},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from py_attn import turboquant_reference as reference
-from py_attn.codebooks import codebook, uniform_codebook
+from py_attn.codebooks import INTEGER_LEVELS, book_of, codebook, integer_codebook, uniform_codebook
 
 # Lloyd–Max quantisers of the normal density (Max 1960, table I): distortion, and the levels of 1 and 2 bits.
 OPTIMUM = {1: 0.3634, 2: 0.1175, 3: 0.03454, 4: 0.009497}
@@ -87,10 +87,68 @@ def test_uniform_codebooks_are_the_best_at_equal_distances(bits):
         assert found[0] <= min(found) * (1 + 1e-5)
 
 
+def test_integer_levels_are_the_best_multiples_and_cost_three_percent():
+    book = integer_codebook(128)
+    levels, thresholds = np.array(book.levels), np.array(book.thresholds)
+    assert levels / levels[0] == pytest.approx(INTEGER_LEVELS)
+    assert thresholds == pytest.approx((levels[1:] + levels[:-1]) / 2, rel=1e-5)
+    # By midpoints of the angle, with steps a little larger and smaller.
+    angle = (np.arange(400_000) + 0.5) * (math.pi / 2 / 400_000)
+    t, weight = math.sqrt(128) * np.sin(angle), np.cos(angle) ** 126
+    found = []
+    for factor in (1.0, 0.97, 1.03):
+        error = t - factor * levels[np.searchsorted(factor * thresholds, t)]
+        found.append((weight * error**2).sum() / weight.sum())
+    assert book.distortion == pytest.approx(found[0], rel=1e-3)
+    assert found[0] <= min(found) * (1 + 1e-5)
+    assert 1.03 < book.distortion / codebook(4, 128).distortion < 1.032
+    assert book.distortion < 0.87 * uniform_codebook(4, 128).distortion
+
+
+def test_which_levels_a_dtype_has():
+    for bits in OPTIMUM:
+        for dim in (1, 64, 127, 128, 256):
+            expected = integer_codebook(dim) if (bits, dim) == (4, 128) else codebook(bits, dim)
+            assert book_of(bits, dim, uniform=False) == expected
+            assert book_of(bits, dim, uniform=True) == uniform_codebook(bits, dim)
+
+
 def test_uniform_levels_cost_a_fifth():
     x = np.random.default_rng(2).standard_normal((400, 128))
     found = [distortion(x, reference.roundtrip(x, 4, uniform=uniform)) for uniform in (False, True)]
     assert 1.15 < found[1] / found[0] < 1.3
+
+
+def test_nibbles_become_the_bytes_of_their_levels():
+    """What upper_halves and lower_halves in shaders/decode/integer_split.wgsl compute, one code at a time."""
+    for code, nibble in enumerate(reference.INTEGER_NIBBLES):
+        upper = (nibble | 3) & ((nibble & 3) + 1)
+        lower = ~(upper | (nibble ^ 14)) & 15
+        level = INTEGER_LEVELS[code & 7] * (-1 if code & 8 else 1)
+        assert 16 * upper + lower - 38 == 2 * level
+    for code, nibble in enumerate(reference.UNIFORM_NIBBLES):
+        integer = nibble - 16 if nibble & 8 else nibble
+        assert 2 * integer + 1 == (2 * (code & 7) + 1) * (-1 if code & 8 else 1)
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("kind", ["keys", "values"])
+def test_tiles_hold_codes_and_scales(kind, uniform):
+    random = np.random.default_rng(5)
+    codes = random.integers(0, 16, (2, 128, 128)).astype(np.uint8)
+    scales = random.random((2, 128), np.float32)
+    nibbles = np.array(reference.UNIFORM_NIBBLES if uniform else reference.INTEGER_NIBBLES)[codes]
+    words = np.zeros((2, 17 * 128), np.uint32)
+    words[:, 16 * 128 :] = scales.view(np.uint32)
+    for i in range(128):
+        word, shift = (i >> 5) * 4 + ((i >> 2) & 3), 8 * (i & 3) + 4 - ((i >> 2) & 4)
+        held = nibbles[:, :, i] if kind == "keys" else nibbles[:, i]
+        words[:, word : 16 * 128 : 16] |= held.astype(np.uint32) << np.uint32(shift)
+    found = reference.unpack_tiles(words[None], kind, uniform=uniform)
+    assert (found.codes == codes.reshape(1, 256, 128)).all()
+    assert (found.scales == scales.reshape(1, 256)).all()
+    expected = reference.dequantize(reference.Codes(codes, scales, 4, uniform=uniform))
+    assert reference.dequantize(found) == pytest.approx(expected.reshape(1, 256, 128))
 
 
 @pytest.mark.parametrize("kind", ["keys", "values"])

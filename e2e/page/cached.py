@@ -82,12 +82,16 @@ def numbers_of(words, dtype, dim, scale):
     return (integers.reshape(*d.shape, 32) * d[..., None]).reshape(*words.shape[:-1], -1)[..., :dim]
 
 
-def uniform_errors(found, rows):
+#: Dtypes of 4-bit codes, which may lie in tiles.
+CODES = ("uniform4", "turboquant4")
+
+
+def code_errors(found, rows, dtype):
     """How far stored rows are from those of the reference, over a few roundings of their largest number.
 
     Numbers that lie almost on a threshold may have the neighbouring code; such rows are left out, and few.
     """
-    exact = pa.reference.cached(rows, "uniform4")
+    exact = pa.reference.cached(rows, dtype)
     error = np.abs(found - exact).max(-1)
     size = np.maximum(np.abs(rows).max(-1), 1e-30)
     differs = error > 1e-2 * size
@@ -221,7 +225,7 @@ class CachedLoop:
             # [B, max_blocks, Hkv, block_size, …]
             found = words[self.table].swapaxes(1, 2)
             words = found.reshape(*found.shape[:2], self.case["capacity"], found.shape[-1])
-        if self.dtypes[n] == "uniform4":
+        if self.dtypes[n] in CODES:
             return turboquant_reference.dequantize(stored_codes(words, ("keys", "values")[n], self.cache))
         return numbers_of(words, self.dtypes[n], self.dims[n], self.scale(n))
 
@@ -233,8 +237,8 @@ class CachedLoop:
         dtype = self.dtypes[n]
         if not exact.size:
             return
-        if dtype == "uniform4":
-            self.note(stored=uniform_errors(found, single))
+        if dtype in CODES:
+            self.note(stored=code_errors(found, single, dtype))
             return
         if dtype not in FLOATS:
             scale = np.broadcast_to(self.scale(n), (self.case["batch"], self.case["kv_heads"]))[b]
@@ -279,7 +283,7 @@ class CachedLoop:
         out_error, lse_error = numpy_errors(reference, turned(query, np.float64), keys)
         # Turning the query is arithmetic in float32 too.
         single = reference(turned(query, np.float32), keys, np.float32)
-        if "uniform4" in self.dtypes:
+        if not set(CODES).isdisjoint(self.dtypes):
             # So are rotations, which change nothing but the roundings.
             single = rotated_reference(reference, turned(query, np.float32), keys, fixed)
         seen = np.isfinite(exact[1])

@@ -68,6 +68,11 @@ fn emulated_swap4(x: vec4<f32>, bit: u32) -> vec4<f32> {
   workgroupBarrier();
   return other;
 }
+
+fn emulated_swap_integers(x: u32, bit: u32) -> u32 {
+  let other = vec4<u32>(emulated_swap4(vec4<f32>(vec4<u32>(x >> 16u, x & 0xffffu, 0u, 0u)), bit));
+  return (other.x << 16u) | other.y;
+}
 """
 _BYTES = """
 alias EmulatedSums = array<i32, 8>;
@@ -116,6 +121,8 @@ def _swap(value, bit):
     """An exchange, by what the kernels call the numbers that they exchange."""
     if value in ("y", "x", "acc"):
         return f"emulated_swap4({value}, {bit})"
+    if value == "integers":
+        return f"emulated_swap_integers({value}, {bit})"
     if value.endswith("_bits"):
         return f"bitcast<u32>(emulated_swap4(vec4<f32>(bitcast<f32>({value})), {bit}).x)"
     return f"emulated_swap4(vec4<f32>({value}), {bit}).x"

@@ -76,18 +76,18 @@ async def distortion(seed, dim, bits, outliers=()):
 
 
 def stored_codes(words, kind, cache):
-    """What a cache's "uniform4" keys or values hold, in rows or in tiles: codes [B, H, capacity, D]."""
-    if cache.tiled:
-        found, held = plain.unpack_tiles(words, kind), slice(cache.capacity)
+    """What a cache holds of 4-bit keys or values, in rows or in tiles: codes [B, H, capacity, D]."""
+    form = cache.key_format if kind == "keys" else cache.value_format
+    if form.tiled:
+        found, held = plain.unpack_tiles(words, kind, uniform=form.uniform), slice(cache.capacity)
         return found._replace(codes=found.codes[:, :, held], scales=found.scales[:, :, held])
-    dim = cache.head_dim if kind == "keys" else cache.value_head_dim
-    return plain.unpack(words, 4, dim)._replace(uniform=True)
+    return plain.unpack(words, 4, form.dim)._replace(uniform=form.uniform)
 
 
-async def cached_codes(x):
-    """Codes of "uniform4" as a cache holds them of ``x`` as keys and as values, which must be the same."""
+async def cached_codes(x, dtype):
+    """Codes of 4 bits as a cache holds them of ``x`` as keys and as values, which must be the same."""
     batch, heads, count, dim = x.shape
-    cache = pa.KVCache(batch, heads, count, dim, dtype="uniform4")
+    cache = pa.KVCache(batch, heads, count, dim, dtype=dtype)
     cache.append(x, x)
     keys, values = [
         stored_codes(await getattr(cache, kind).numpy(), kind, cache) for kind in ("keys", "values")
@@ -98,14 +98,15 @@ async def cached_codes(x):
     return keys
 
 
-async def check_uniform(shape, seed, is_emulated=False):
-    """What a cache of "uniform4" stores of random rows [B, H, S, D], a fifth of them zeros."""
+async def check_stored(shape, seed, dtype, is_emulated=False):
+    """What a cache of 4-bit codes stores of random rows [B, H, S, D], a fifth of them zeros."""
     device = pa.default_device()
     x = normal(np.random.default_rng(seed), shape, "float32")
     x.reshape(-1, shape[-1])[::5] = 0
     with emulated(device) if is_emulated else nullcontext(), poisoned(device):
-        found = await cached_codes(x)
-    expected, single = (plain.quantize(x, 4, kind, uniform=True) for kind in (np.float64, np.float32))
+        found = await cached_codes(x, dtype)
+    uniform = dtype == "uniform4"
+    expected, single = (plain.quantize(x, 4, kind, uniform=uniform) for kind in (np.float64, np.float32))
     same = (found.codes == expected.codes).all(-1) & (single.codes == expected.codes).all(-1)
     zero = ~x.any(-1)
     assert (found.scales[zero] == 0).all(), "zeros do not stay zeros"
@@ -119,7 +120,7 @@ async def check_uniform(shape, seed, is_emulated=False):
 async def as_cached(x, dtype, qjl):
     """What a cache of this dtype holds of ``x``, as a function of the precision in which it is computed."""
     if dtype == "uniform4":
-        held = await cached_codes(x)
+        held = await cached_codes(x, dtype)
         return lambda precision: plain.dequantize(held, precision).astype(precision)
     if not dtype.startswith("turboquant"):
         rounded = round_to(x, dtype)

@@ -5,8 +5,9 @@
 //## A workgroup of four subgroups of 32 computes four query rows of a key/value head over TILES tiles of 128 keys, or
 //## with `loops` over several runs of so many tiles with an online softmax. Numbers of queries are integers of 24 bits
 //## but for a factor of their row, and so are a run's weights times the scales of their values. A matrix of 16 × 32 bytes
-//## has byte p of row r in its row 4 p + r; codes n become the bytes 16 n + 8. So the sums of products are exact, and
-//## sum = 65536 · sum of byte 2 + 256 · sum of byte 1 + sum of byte 0, the lower bytes being signed.
+//## has byte p of row r in its row 4 p + r; the other matrix has the bytes of codes (lib/code_tiles.wgsl). So the sums of
+//## products are exact, and sum = 65536 · sum of byte 2 + 256 · sum of byte 1 + sum of byte 0, the lower bytes being signed.
+//## Where bytes of codes lie around MIDDLE and not around 0, MIDDLE times the sum of the integers is taken away.
 //##
 //##   Scores: subgroup w takes keys 32 w … 32 w + 31 of each tile, 16 at a time.
 //##   Sums of values: subgroup w takes numbers 32 w … 32 w + 31 of the output for all keys of each tile.
@@ -48,12 +49,29 @@ const STAGE = 16u * PRODUCTS_PITCH;
 const BYTES = 3u * ROWS * BYTES_PITCH;
 // The largest integer of three bytes, but for what rounding may add to it.
 const LARGEST = 8355584.0;
-// Of a byte of codes: its number over its row's scale.
-const BYTE = {{ level / 8 }}f;
+// Of a byte of codes, less MIDDLE: its number over its row's scale.
+const BYTE = {{ byte }}f;
+//# if not uniform
+const MIDDLE = 38;
+//# endif
 var<workgroup> memory: array<vec4<u32>, BYTES + 4u * STAGE>;
 // The rows' factors first; later of each subgroup and row its maximum, sum and largest weight times scale.
 var<workgroup> ends: array<vec4<f32>, 4u * ROWS>;
 
+//# if not uniform
+/// The upper halves of eight codes' bytes in each word. The lower two bits of a code are its group: groups 0 to 2 are
+/// neighbouring bytes, 16 g + 16 to 16 g + 28 in fours; group 3 has those at the ends, 2, 10, 66 and 74.
+fn upper_halves(codes: vec4<u32>) -> vec4<u32> {
+  let groups = codes & vec4<u32>(0x33333333u);
+  return (codes | vec4<u32>(0x33333333u)) & (groups + vec4<u32>(0x11111111u));
+}
+
+/// The lower halves of these bytes.
+fn lower_halves(codes: vec4<u32>, upper: vec4<u32>) -> vec4<u32> {
+  return ~(upper | (codes ^ vec4<u32>(0xeeeeeeeeu)));
+}
+
+//# endif
 /// The low three bytes of four integers: the four bytes 0, then the bytes 1, then the bytes 2.
 fn bytes_of(t: vec4<u32>) -> vec3<u32> {
   let x01 = (t.x & 0x00ff00ffu) | ((t.y << 8u) & 0xff00ff00u);
@@ -62,6 +80,28 @@ fn bytes_of(t: vec4<u32>) -> vec3<u32> {
   let y23 = ((t.z >> 8u) & 0xffu) | (t.w & 0xff00u);
   return vec3<u32>((x01 & 0xffffu) | (x23 << 16u), y01 | (y23 << 16u), (x01 >> 16u) | (x23 & 0xffff0000u));
 }
+
+/// Sums of products, from those with the bytes of a row's integers{{ " and the sum of these" if not uniform }}.
+fn sum_of(byte_2: vec4<i32>, byte_1: vec4<i32>, byte_0: vec4<i32>{{ ", integers: vec2<i32>" if not uniform }}) -> vec4<f32> {
+//# if uniform
+  return fma(vec4<f32>(byte_2), vec4<f32>(65536.0), vec4<f32>(byte_1 * 256 + byte_0));
+//# else
+  let away = MIDDLE * integers;
+  return fma(vec4<f32>(byte_2 - away.x), vec4<f32>(65536.0), vec4<f32>(byte_1 * 256 + byte_0 - away.y));
+//# endif
+}
+//# if not uniform
+
+/// Integers as x · 65536 + y, whose products with MIDDLE have room in 32 bits.
+fn parts_of(integers: u32) -> vec2<i32> {
+  return vec2<i32>(bitcast<i32>(integers) >> 16u, i32(integers & 0xffffu));
+}
+
+/// A word of an invocation's own in the gaps between a subgroup's rows of products.
+fn gap_of(subgroup: u32, lane: u32) -> u32 {
+  return BYTES + subgroup * STAGE + lane / 2u * PRODUCTS_PITCH + 8u + lane % 2u;
+}
+//# endif
 
 fn largest_of(v: vec4<u32>) -> u32 {
   return max(max(v.x, v.y), max(v.z, v.w));
@@ -86,8 +126,20 @@ fn entries_of(slot: vec4<i32>, start: i32) -> vec4<i32> {
 //## others, into its subgroup's stage.
 //# macro stage_codes(first, second)
 //#   for half in (first, second)
-    memory[own_stage + {{ loop.index0 }}u * 8u * BYTES_PITCH] = ({{ half }} & high_halves) | middle;
-    memory[own_stage + {{ loop.index0 }}u * 8u * BYTES_PITCH + 1u] = (({{ half }} << vec4<u32>(4u)) & high_halves) | middle;
+//#     set place = "own_stage + " ~ loop.index0 * 8 ~ "u * BYTES_PITCH"
+//#     if uniform
+    memory[{{ place }}] = ({{ half }} & high_halves) | middle;
+    memory[{{ place }} + 1u] = (({{ half }} << vec4<u32>(4u)) & high_halves) | middle;
+//#     else
+    {
+      let upper = upper_halves({{ half }});
+      let lower = lower_halves({{ half }}, upper);
+      // One instruction each: of the first where a bit of `high_halves` is 1, otherwise of the second.
+      let lower_down = lower >> vec4<u32>(4u);
+      memory[{{ place }}] = ((upper ^ lower_down) & high_halves) ^ lower_down;
+      memory[{{ place }} + 1u] = (((upper << vec4<u32>(4u)) ^ lower) & high_halves) ^ lower;
+    }
+//#     endif
 //#   endfor
 //# endmacro
 //##
@@ -123,7 +175,7 @@ fn entries_of(slot: vec4<i32>, start: i32) -> vec4<i32> {
       let byte_2 = bitcast<vec4<i32>>(memory[own_products + 2u * ROWS * PRODUCTS_PITCH]);
       let byte_1 = bitcast<vec4<i32>>(memory[own_products + ROWS * PRODUCTS_PITCH]);
       let byte_0 = bitcast<vec4<i32>>(memory[own_products]);
-      let sum = fma(vec4<f32>(byte_2), vec4<f32>(65536.0), vec4<f32>(byte_1 * 256 + byte_0));
+      let sum = sum_of(byte_2, byte_1, byte_0{{ ", query_integers" if not uniform }});
       let product = sum * factor * key_scale_{{ t }};
       let slot = vec4<i32>(i32((tile + {{ t }}u) * TILE_ROWS + subgroup * 32u + quad * 4u)) + vec4<i32>(0, 1, 2, 3);
       let entry = {{ "entries_of(slot, start)" if turned else "slot" }};
@@ -151,6 +203,9 @@ fn entries_of(slot: vec4<i32>, start: i32) -> vec4<i32> {
       // Added to 2^23, whose lowest bit counts 1, the lower bits of a float are the rounded integer.
       let whole = bitcast<vec4<u32>>(fma(s_{{ t }} * to_1, vec4<f32>(LARGEST), vec4<f32>(8388608.0)));
       let words = bytes_of(whole + vec4<u32>(0x8080u));
+//#   if not uniform
+      integers += (whole.x + whole.y) + (whole.z + whole.w);
+//#   endif
       memory[own_weights][own_part] = words.x ^ 0x80808080u;
       memory[own_weights + ROWS * BYTES_PITCH][own_part] = words.y ^ 0x80808080u;
       memory[own_weights + 2u * ROWS * BYTES_PITCH][own_part] = words.z;
@@ -171,8 +226,12 @@ fn main(
   let quad = lane % 8u;
   // With a 0 that the compiler does not know: two known constants would take another instruction.
   let zero = params.zero;
+//# if uniform
   let high_halves = vec4<u32>(0xf0f0f0f0u);
   let middle = vec4<u32>(0x08080808u | zero);
+//# else
+  let high_halves = vec4<u32>(0xf0f0f0f0u | zero);
+//# endif
   let rows = params.group * params.queries;
   let length = i32(cache_length({{ element }}));
   let shift = query_shift(length);
@@ -244,6 +303,13 @@ fn main(
     memory[({{ byte }}u * ROWS + subgroup) * BYTES_PITCH + lane / 4u][lane % 4u] = words[{{ byte }}];
 //# endfor
     ends[subgroup].w = largest * (BYTE / LARGEST);
+//# if not uniform
+    var integers = (whole.x + whole.y) + (whole.z + whole.w);
+//#   for bit in (1, 2, 4, 8, 16)
+    integers += {{ swapped("integers", bit) }};
+//#   endfor
+    memory[gap_of(subgroup, lane)].x = integers;
+//# endif
   }
   workgroupBarrier();
   let factor = ends[r].w;
@@ -253,6 +319,10 @@ fn main(
 //#   endfor
 //# endfor
 {{ load_rows("q") }}
+//# if not uniform
+  // Subgroup r has the r-th row.
+  let query_integers = parts_of(memory[gap_of(r, lane)].x);
+//# endif
   workgroupBarrier();
 //# if loops
   var all_max = LOWEST;
@@ -328,6 +398,10 @@ fn main(
     let run_top = bitcast<f32>(largest_of(bitcast<vec4<u32>>(rescale4 * vec4<f32>(end_0.z, end_1.z, end_2.z, end_3.z))));
     // Not with a factor that rounds to an infinity.
     let to_1 = {{ exp_of("row_max - run_max") }} / max(run_top, 1e-37);
+//# if not uniform
+    // Floats from 2^23 on, which are added as bits, count 0x4b000000 too much each.
+    var integers = {{ -4 * TILES * 0x4b000000 % 2 ** 32 }}u;
+//# endif
     var sums_0 = Result();
     var sums_1 = Result();
 //# for i in range(halves)
@@ -347,13 +421,25 @@ fn main(
 //# endfor
     subgroupMatrixStore<row_major>(&memory, stage, sums_0, PRODUCTS_PITCH);
     subgroupMatrixStore<row_major>(&memory, stage + 4u, sums_1, PRODUCTS_PITCH);
+//# if not uniform
+//#   for bit in (1, 2, 4)
+    integers += {{ swapped("integers", bit) }};
+//#   endfor
+    memory[gap_of(subgroup, lane)].x = integers;
+//# endif
     workgroupBarrier();
-    let byte_2 = vec4<f32>(bitcast<vec4<i32>>(memory[own_products + 2u * ROWS * PRODUCTS_PITCH]));
-    let byte_1 = vec4<f32>(bitcast<vec4<i32>>(memory[own_products + ROWS * PRODUCTS_PITCH]));
-    let byte_0 = vec4<f32>(bitcast<vec4<i32>>(memory[own_products]));
+    let byte_2 = bitcast<vec4<i32>>(memory[own_products + 2u * ROWS * PRODUCTS_PITCH]);
+    let byte_1 = bitcast<vec4<i32>>(memory[own_products + ROWS * PRODUCTS_PITCH]);
+    let byte_0 = bitcast<vec4<i32>>(memory[own_products]);
+//# if not uniform
+    var weight_integers = vec2<i32>();
+//#   for n in range(4)
+    weight_integers += parts_of(memory[gap_of({{ n }}u, lane)].x);
+//#   endfor
+//# endif
     // Normalised at once, so that nothing overflows.
     let run_factor = select(0.0, run_top / run_sum * (BYTE / LARGEST), run_sum != 0.0);
-    let run_out = fma(byte_2, vec4<f32>(65536.0), fma(byte_1, vec4<f32>(256.0), byte_0)) * run_factor;
+    let run_out = sum_of(byte_2, byte_1, byte_0{{ ", weight_integers" if not uniform }}) * run_factor;
 //# if loops
     let new_max = max(all_max, run_max);
     let old_sum = all_sum * {{ exp_of("all_max - new_max") }};

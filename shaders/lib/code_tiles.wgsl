@@ -1,8 +1,11 @@
 //## Tiles of codes, as matrices of 8-bit integers read them (decode/integer_split.wgsl): the codes of 128 rows of 128
 //## numbers, 4 bits each, then the rows' 128 scales (f32).
 //##
-//## A code is an integer n from -8 to 7 in two's complement; its number is n + 1/2 times the distance of two levels times
-//## the row's scale. Codes lie in groups of 16 words that hold 128 of them: of one row in tiles of keys, of one of the
+//## A code's four bits stand for a level (nibbles in py_attn/turboquant_reference.py). Where levels are at equal distances
+//## they are an integer n in two's complement, and n + 1/2 is the level in steps. Otherwise a byte is made of them that is
+//## 38 above the level in quarters of a step, which is even: upper_halves and lower_halves in decode/integer_split.wgsl.
+//##
+//## Codes lie in groups of 16 words that hold 128 of them: of one row in tiles of keys, of one of the
 //## rows' 128 numbers in tiles of values. So neighbours in a group are what a product sums over. Code i of a group lies in
 //## word code_word(i) of it, from bit code_shift(i) on: a mask then cuts out of four neighbouring words the upper halves
 //## of 16 bytes, which are codes 32 a … 32 a + 15 in order, and after a shift by four codes 32 a + 16 … 32 a + 31.

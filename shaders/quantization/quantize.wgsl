@@ -47,15 +47,16 @@ fn sum_over_row(value: vec2<f32>, thread_index: u32) -> vec2<f32> {
 }
 
 //# if tiles
-/// Writes a scale and the row's codes, signs and magnitudes, to row `row` of the tile that begins at word `tile`.
-fn put_in_tile(scale: u32, signed: vec4<u32>, tile: u32, row: u32, exists: bool, thread_index: u32) {
+/// Writes a scale and the row's codes to row `row` of the tile that begins at word `tile`.
+fn put_in_tile(scale: u32, codes: vec4<u32>, tile: u32, row: u32, exists: bool, thread_index: u32) {
   let lane = thread_index % LANES;
-  let codes = select(signed, signed ^ vec4<u32>(7u), signed >= vec4<u32>(8u));
+  let of_eight = select(vec4<u32>({{ nibbles[0] }}u), vec4<u32>({{ nibbles[1] }}u), codes >= vec4<u32>(8u));
+  let nibbles = (of_eight >> (4u * (codes & vec4<u32>(7u)))) & vec4<u32>(15u);
 //#   if tiles == "keys"
   let vector = thread_index / LANES * WIDTH;
   workgroupBarrier();
   for (var k = 0u; k < 4u; k++) {
-    exchanged[vector + 4u * lane + k] = f32(codes[k]);
+    exchanged[vector + 4u * lane + k] = f32(nibbles[k]);
   }
   workgroupBarrier();
   if (exists && lane < GROUP_WORDS) {
@@ -77,7 +78,7 @@ fn put_in_tile(scale: u32, signed: vec4<u32>, tile: u32, row: u32, exists: bool,
       // Other rows of the same call may write the word's other codes.
       let at = tile + (4u * lane + k) * GROUP_WORDS + code_word(row);
       atomicAnd(&cache[at], ~(15u << code_shift(row)));
-      atomicOr(&cache[at], codes[k] << code_shift(row));
+      atomicOr(&cache[at], nibbles[k] << code_shift(row));
     }
     if (lane == 0u) {
       atomicStore(&cache[tile + TILE_ROWS * GROUP_WORDS + row], scale);

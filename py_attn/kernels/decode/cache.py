@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ class KVCache:
         "float32", "float16", "bfloat16"; "int8"; "q8_0" or "q4_0", ggml's blocks of 32 integers of 8 or 4
         bits with a float16 scale each; "turboquant1" … "turboquant4", which keep that many bits a number
         (:mod:`py_attn.turboquant`); or "uniform4", which rotates as these do and rounds to 16 levels at equal
-        distances, so that adapters with subgroup matrices of 8-bit integers multiply the codes as they are. A
-        pair gives keys and values one each.
+        distances. A pair gives keys and values one each.
     qjl : bool
         Spend one of a quantised key's bits on its residual, see :func:`py_attn.turboquant.quantize`.
     k_scale, v_scale : float or array_like, optional
@@ -81,8 +81,9 @@ class KVCache:
         positions the first ``sink_tokens`` entries lie in the first slots, entry n in slot start + n,
         from past the end back to the first slot of the ring.
     tiled : bool
-        Whether codes lie in tiles of 128 entries (shaders/lib/code_tiles.wgsl): "uniform4" keys and values of
-        head dim 128 on adapters with subgroup matrices of 8-bit integers.
+        Whether codes lie in tiles of 128 entries (shaders/lib/code_tiles.wgsl): "turboquant4" or "uniform4"
+        keys and values of head dim 128, without ``qjl``, where an adapter has subgroup matrices of 8-bit
+        integers.
     scales : Tensor or None
         With int8 keys or values float32 [B, Hkv, 2]: of each head the keys' and the values', 1 where there is
         none.
@@ -132,10 +133,9 @@ class KVCache:
         scales = check_scales(k_scale, v_scale, self.dtype, self.batch, self.kv_heads)
         self.key_format = codes_of(self.dtype[0], self.head_dim, qjl)
         self.value_format = codes_of(self.dtype[1], self.value_head_dim, False)
-        dims = self.head_dim, self.value_head_dim
-        self.tiled = self._may_tile and keeps_tiles(self.dtype, dims, self.device.info)
-        if self.tiled:
-            self.key_format = self.value_format = turboquant.TILED
+        self.tiled = self._may_tile and keeps_tiles(self.key_format, self.value_format, self.device.info)
+        if self.key_format and self.tiled:
+            self.key_format = self.value_format = replace(self.key_format, tiled=True)
         self.key_integers = integers_of(self.dtype[0], self.head_dim)
         self.value_integers = integers_of(self.dtype[1], self.value_head_dim)
         self.keys = self._empty(self.head_dim, self.dtype[0], self.key_format or self.key_integers)

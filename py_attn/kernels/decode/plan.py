@@ -326,6 +326,7 @@ def _launch_tiles(
 ) -> Launch:
     """The launch over the splits of a cache of tiles; without ``lse`` it writes ``partial_rows``."""
     cache, (name, query_operand) = call.cache, query
+    assert cache.key_format is not None
     last = Arg("lse", "f32", True, lse.name) if lse else Arg("partial_rows", "vec2<f32>", True)
     args = [
         Arg("query", query_operand.arg.type, tensor=name),
@@ -353,7 +354,7 @@ def _launch_tiles(
             "turned": call.is_turned,
             "subgroup_ids": True,
             "is_partial": lse is None,
-            **runs.constants(),
+            **runs.constants(cache.key_format),
         },
         enable=("subgroups", MATRICES),
         requires=(SUBGROUP_ID,),

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from py_attn.codebooks import uniform_codebook
+from py_attn.codebooks import INTEGER_LEVELS
 from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.gpu.shader import SUBGROUP_ID, SUBGROUP_UNIFORMITY
-from py_attn.kernels.quantization.turboquant import UNIFORM_DTYPE
+from py_attn.kernels.quantization.turboquant import Format
 from py_attn.turboquant_reference import TILE
 
 #: The feature; WGSL's extension has underscores.
@@ -31,11 +31,12 @@ _TILES = (4, 2, 1)
 BUSY_WORKGROUPS = 264
 
 
-def keeps_tiles(dtype: tuple[str, str], dims: tuple[int, int], info: AdapterInfo) -> bool:
-    """Whether a cache of these dtypes and head dims keeps its codes in tiles on an adapter."""
+def keeps_tiles(keys: Format | None, values: Format | None, info: AdapterInfo) -> bool:
+    """Whether a cache whose keys and values are kept as these codes keeps them in tiles on an adapter."""
     return (
-        dtype == (UNIFORM_DTYPE, UNIFORM_DTYPE)
-        and dims == (TILE, TILE)
+        keys is not None
+        and keys == values
+        and (keys.code_bits, keys.dim) == (4, TILE)
         and {"subgroups", SUBGROUP_ID, SUBGROUP_UNIFORMITY, _FEATURE} <= info.features
         and _CONFIG in info.matrix_configs
         and info.subgroup_min_size == info.subgroup_max_size == _SUBGROUP
@@ -87,14 +88,17 @@ class TileRuns:
             "zero": 0,
         }
 
-    def constants(self) -> dict[str, Any]:
-        """The template's variables."""
+    def constants(self, form: Format) -> dict[str, Any]:
+        """The template's variables, for codes of a format."""
+        # The integers between the largest level and 0, and what a byte of codes has of them.
+        largest, bytes_of_one = (15, 8) if form.uniform else (INTEGER_LEVELS[-1], 2)
         return {
             "D": TILE,
             "WORKGROUP": _WORKGROUP,
             "TILES": self.tiles,
             "loops": self.steps > 1,
-            "level": uniform_codebook(4, TILE).levels[0],
+            "uniform": form.uniform,
+            "byte": form.book.levels[-1] / (largest * bytes_of_one),
         }
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from py_attn.arguments import check_int
-from py_attn.codebooks import Codebook, codebook, uniform_codebook
+from py_attn.codebooks import Codebook, book_of
 from py_attn.gpu.binding import Limits
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
@@ -24,7 +24,7 @@ from py_attn.kernels.decode.pages import TABLE
 from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
 from py_attn.kernels.rotary import Rotary
 from py_attn.kernels.rows import launch_rows
-from py_attn.turboquant_reference import ROUNDS, SEED, TILE
+from py_attn.turboquant_reference import INTEGER_NIBBLES, ROUNDS, SEED, TILE, UNIFORM_NIBBLES
 
 MAX_BITS = 4
 #: The longest vectors; a head dim may be greater.
@@ -78,8 +78,8 @@ class Format:
     uniform : bool
         Whether levels are at equal distances.
     tiled : bool
-        Whether codes lie in tiles of 128 rows, as shaders/lib/code_tiles.wgsl says; needs ``uniform`` codes
-        of 4 bits and rows of 128 numbers.
+        Whether codes lie in tiles of 128 rows, as shaders/lib/code_tiles.wgsl says; needs codes of 4 bits and
+        rows of 128 numbers.
     """
 
     bits: int
@@ -91,7 +91,7 @@ class Format:
     @property
     def book(self) -> Codebook:
         """The levels."""
-        return (uniform_codebook if self.uniform else codebook)(self.code_bits, self.dim)
+        return book_of(self.code_bits, self.dim, self.uniform)
 
     @property
     def code_bits(self) -> int:
@@ -120,10 +120,6 @@ class Format:
     def row(self) -> CodeRow:
         """What lib/turboquant.wgsl needs to read a row."""
         return CodeRow(self.code_bits, self.book.levels, self.qjl, pad4(self.dim), self.code_words)
-
-
-#: The only format in tiles.
-TILED = Format(4, TILE, uniform=True, tiled=True)
 
 
 class CodeRow(NamedTuple):
@@ -173,6 +169,7 @@ def launch_quantize(
             "thresholds": book.thresholds,
             "qjl": form.qjl,
             "tiles": tiles,
+            "nibbles": _nibble_words(form) if tiles else (),
             "BITS": form.code_bits,
             "CODE_WORDS": form.code_words,
             "ROW_WORDS": form.words,
@@ -184,6 +181,13 @@ def launch_quantize(
         rotary=rotary,
         first_position=first_position,
     )
+
+
+def _nibble_words(form: Format) -> tuple[int, int]:
+    """The four bits that stand for codes 0 … 7 in a tile, and those for 8 … 15, low bits first."""
+    nibbles = UNIFORM_NIBBLES if form.uniform else INTEGER_NIBBLES
+    low, high = (sum(n << (4 * i) for i, n in enumerate(part)) for part in (nibbles[:8], nibbles[8:]))
+    return low, high
 
 
 def new_rotated(name: str, rows: tuple[int, ...], form: Format, dtype: str, direction: str) -> NewTensor:
