@@ -97,7 +97,8 @@ fn parts_of(integers: u32) -> vec2<i32> {
   return vec2<i32>(bitcast<i32>(integers) >> 16u, i32(integers & 0xffffu));
 }
 
-/// A word of an invocation's own in the gaps between a subgroup's rows of products.
+/// A word of an invocation's own in the gaps between a subgroup's rows of products. A sum that eight invocations have is
+/// written by all of them, since a branch for one of them would take a quarter of the kernel's time (bench/NOTES.md).
 fn gap_of(subgroup: u32, lane: u32) -> u32 {
   return BYTES + subgroup * STAGE + lane / 2u * PRODUCTS_PITCH + 8u + lane % 2u;
 }
