@@ -62,7 +62,7 @@ def quantize(x: Any, bits: int, *, qjl: bool = False) -> Packed:
     x : Tensor or array_like
         [..., D] of any float dtype, D from 1 to 512.
     bits : int
-        1 to 4.
+        1 to 4. Levels are those of :func:`py_attn.codebooks.book_of`.
     qjl : bool
         Use one of at least two bits for the sign of the residual of the others (QJL, arXiv 2406.03482). Inner
         products are then right on average, but the error of each is larger, and so is that of the vector;
