@@ -20,10 +20,12 @@ ROUNDS = 3
 SEED = 0x9E3779B9
 #: Rows of a tile of codes, and numbers of such a row.
 TILE = INTEGER_DIM
-#: Of each code (see :class:`Codes`) the four bits that stand for it in a tile (shaders/lib/code_tiles.wgsl).
-#: Where levels are at equal distances they are an integer in two's complement.
-UNIFORM_NIBBLES = (0, 1, 2, 3, 4, 5, 6, 7, 15, 14, 13, 12, 11, 10, 9, 8)
-INTEGER_NIBBLES = (9, 13, 2, 6, 10, 14, 7, 15, 5, 1, 12, 8, 4, 0, 11, 3)
+#: The four bits that stand for each code (see :class:`Codes`) in a tile (shaders/lib/code_tiles.wgsl), by
+#: whether levels are at equal distances, where they are an integer in two's complement.
+NIBBLES = {
+    True: (0, 1, 2, 3, 4, 5, 6, 7, 15, 14, 13, 12, 11, 10, 9, 8),
+    False: (9, 13, 2, 6, 10, 14, 7, 15, 5, 1, 12, 8, 4, 0, 11, 3),
+}
 
 
 class Codes(NamedTuple):
@@ -230,6 +232,6 @@ def unpack_tiles(words: npt.NDArray[np.uint32], kind: str, *, uniform: bool = Tr
     groups = words[..., : TILE * TILE // 8].reshape(*words.shape[:-1], TILE, TILE // 8)
     nibbles = (groups[..., word] >> shift) & 15
     rows = nibbles if kind == "keys" else nibbles.swapaxes(-1, -2)
-    code_of = np.argsort(UNIFORM_NIBBLES if uniform else INTEGER_NIBBLES).astype(np.uint8)
+    code_of = np.argsort(NIBBLES[uniform]).astype(np.uint8)
     scales = np.ascontiguousarray(words[..., TILE * TILE // 8 :]).view(np.float32).reshape(*outer, -1)
     return Codes(code_of[rows].reshape(*outer, -1, TILE), scales, 4, uniform=uniform)

@@ -67,7 +67,7 @@ def distortions() -> None:
         ],
     )
     table(
-        "The optimum of the codebook alone",
+        "The distortion of the codebook alone",
         ["head dim", *(f"{bits} bit" for bits in BITS)],
         [
             [name, *(f"{book_of(bits, dim, uniform=False).distortion:.4f}" for bits in BITS)]

@@ -121,12 +121,12 @@ def test_uniform_levels_cost_a_fifth():
 
 def test_nibbles_become_the_bytes_of_their_levels():
     """What upper_halves and lower_halves in shaders/decode/integer_split.wgsl compute, one code at a time."""
-    for code, nibble in enumerate(reference.INTEGER_NIBBLES):
+    for code, nibble in enumerate(reference.NIBBLES[False]):
         upper = (nibble | 3) & ((nibble & 3) + 1)
         lower = ~(upper | (nibble ^ 14)) & 15
         level = INTEGER_LEVELS[code & 7] * (-1 if code & 8 else 1)
         assert 16 * upper + lower - 38 == 2 * level
-    for code, nibble in enumerate(reference.UNIFORM_NIBBLES):
+    for code, nibble in enumerate(reference.NIBBLES[True]):
         integer = nibble - 16 if nibble & 8 else nibble
         assert 2 * integer + 1 == (2 * (code & 7) + 1) * (-1 if code & 8 else 1)
 
@@ -137,7 +137,7 @@ def test_tiles_hold_codes_and_scales(kind, uniform):
     random = np.random.default_rng(5)
     codes = random.integers(0, 16, (2, 128, 128)).astype(np.uint8)
     scales = random.random((2, 128), np.float32)
-    nibbles = np.array(reference.UNIFORM_NIBBLES if uniform else reference.INTEGER_NIBBLES)[codes]
+    nibbles = np.array(reference.NIBBLES[uniform])[codes]
     words = np.zeros((2, 17 * 128), np.uint32)
     words[:, 16 * 128 :] = scales.view(np.uint32)
     for i in range(128):

@@ -50,7 +50,7 @@ const BYTES = 3u * ROWS * BYTES_PITCH;
 // The largest integer of three bytes, but for what rounding may add to it.
 const LARGEST = 8355584.0;
 // Of a byte of codes, less MIDDLE: its number over its row's scale.
-const BYTE = {{ byte }}f;
+const BYTE = {{ half_step / (8 if uniform else 2) }}f;
 //# if not uniform
 const MIDDLE = 38;
 //# endif

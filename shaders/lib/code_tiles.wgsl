@@ -1,7 +1,7 @@
 //## Tiles of codes, as matrices of 8-bit integers read them (decode/integer_split.wgsl): the codes of 128 rows of 128
 //## numbers, 4 bits each, then the rows' 128 scales (f32).
 //##
-//## A code's four bits stand for a level (nibbles in py_attn/turboquant_reference.py). Where levels are at equal distances
+//## A code's four bits stand for a level (NIBBLES in py_attn/turboquant_reference.py). Where levels are at equal distances
 //## they are an integer n in two's complement, and n + 1/2 is the level in steps. Otherwise a byte is made of them that is
 //## 38 above the level in quarters of a step, which is even: upper_halves and lower_halves in decode/integer_split.wgsl.
 //##

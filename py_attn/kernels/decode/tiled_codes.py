@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from py_attn.codebooks import INTEGER_LEVELS
 from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.gpu.shader import SUBGROUP_ID, SUBGROUP_UNIFORMITY
@@ -90,15 +89,13 @@ class TileRuns:
 
     def constants(self, form: Format) -> dict[str, Any]:
         """The template's variables, for codes of a format."""
-        # The integers between the largest level and 0, and what a byte of codes has of them.
-        largest, bytes_of_one = (15, 8) if form.uniform else (INTEGER_LEVELS[-1], 2)
         return {
             "D": TILE,
             "WORKGROUP": _WORKGROUP,
             "TILES": self.tiles,
             "loops": self.steps > 1,
             "uniform": form.uniform,
-            "byte": form.book.levels[-1] / (largest * bytes_of_one),
+            "half_step": form.book.levels[0],
         }
 
 

@@ -24,7 +24,7 @@ from py_attn.kernels.decode.pages import TABLE
 from py_attn.kernels.operands import Operand, in_vec4s, operand, output_type, pad4, padded_rows
 from py_attn.kernels.rotary import Rotary
 from py_attn.kernels.rows import launch_rows
-from py_attn.turboquant_reference import INTEGER_NIBBLES, ROUNDS, SEED, TILE, UNIFORM_NIBBLES
+from py_attn.turboquant_reference import NIBBLES, ROUNDS, SEED, TILE
 
 MAX_BITS = 4
 #: The longest vectors; a head dim may be greater.
@@ -185,7 +185,7 @@ def launch_quantize(
 
 def _nibble_words(form: Format) -> tuple[int, int]:
     """The four bits that stand for codes 0 … 7 in a tile, and those for 8 … 15, low bits first."""
-    nibbles = UNIFORM_NIBBLES if form.uniform else INTEGER_NIBBLES
+    nibbles = NIBBLES[form.uniform]
     low, high = (sum(n << (4 * i) for i, n in enumerate(part)) for part in (nibbles[:8], nibbles[8:]))
     return low, high
 
