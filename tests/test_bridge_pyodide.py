@@ -1,5 +1,6 @@
 """The bridge to the page's JavaScript: what crosses, and what the page keeps meanwhile."""
 
+import asyncio
 import json
 import sys
 from array import array
@@ -8,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from py_attn.errors import DeviceLostError
 from tests.recording_bridge import RecordingBridge
 
 
@@ -18,6 +20,7 @@ class Page:
         self.calls = []
         self.programs = {}
         self.reason_told = None
+        self.waiting = []
         self._next = 0
 
     def info(self):
@@ -45,6 +48,13 @@ class Page:
         self.calls.append(("submitTimed", program, bytes(params), together))
         return 1
 
+    def answer(self, method, told, *given):
+        self.calls.append((method, *given))
+        self.waiting.append(told)
+
+    def takeErrors(self):
+        return ""
+
     def __getattr__(self, name):
         def call(*given):
             self.calls.append((name, *(bytes(x) if isinstance(x, (array, bytearray)) else x for x in given)))
@@ -67,7 +77,7 @@ def bridge(page, monkeypatch):
         "pyodide.ffi": {
             "JsException": Exception,
             "create_proxy": None,
-            "create_once_callable": lambda function: function,
+            "create_once_callable": lambda function, _may_syncify=False: function,
         },
     }.items():
         module = ModuleType(name)
@@ -163,3 +173,115 @@ def test_the_loss_of_the_device_is_told_and_clears_what_is_kept(bridge, page):
     assert not page.programs
     assert not bridge._streams
     assert not bridge._sent
+
+
+class Staging:
+    """What JavaScript gives for a read-back."""
+
+    def __init__(self, data=b""):
+        self.bytes = self
+        self.released = 0
+        self._data = data
+
+    def assign_to(self, out):
+        out[:] = self._data
+
+    def release(self):
+        self.released += 1
+
+
+async def turn():
+    """A turn of the event loop, in which tasks begin and go on."""
+    await asyncio.sleep(0)
+
+
+async def from_outside(call, *given):
+    """Call from the event loop, as JavaScript does: no task is running then."""
+    done = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: done.set_result(call(*given)))
+    return await done
+
+
+async def test_a_task_goes_on_within_the_call_that_tells_it(bridge, page):
+    steps = []
+
+    async def wait():
+        await bridge.synchronize()
+        steps.append("went on")
+
+    task = asyncio.ensure_future(wait())
+    await turn()
+
+    def tell():
+        page.waiting.pop()(True, "")
+        steps.append("told")
+
+    await from_outside(tell)
+    assert steps == ["went on", "told"]
+    await task
+
+
+async def test_while_a_task_is_running_another_one_goes_on_later(bridge, page):
+    task = asyncio.ensure_future(bridge.synchronize())
+    await turn()
+    page.waiting.pop()(True, "")
+    assert not task.done()
+    assert await task == []
+
+
+async def test_a_read_back_fills_the_array_and_gives_its_memory_back(bridge, page):
+    out, staging = bytearray(4), Staging(b"four")
+    task = asyncio.ensure_future(bridge.read_buffer(7, 16, out))
+    await turn()
+    await from_outside(page.waiting.pop(), staging, "")
+    await task
+    assert (out, staging.released, page.calls[-1]) == (b"four", 1, ("readBuffer", 7, 16, 4))
+
+
+async def test_a_read_back_that_fails_says_why(bridge, page):
+    task = asyncio.ensure_future(bridge.read_buffer(7, 0, bytearray(4)))
+    await turn()
+    await from_outside(page.waiting.pop(), None, "gone")
+    with pytest.raises(DeviceLostError, match="reading back failed: gone"):
+        await task
+
+
+@pytest.mark.parametrize("error", ["", "gone"])
+async def test_a_cancelled_read_back_gives_its_memory_back_when_it_comes(bridge, page, error):
+    staging = Staging()
+    task = asyncio.ensure_future(bridge.read_buffer(7, 0, bytearray(4)))
+    await turn()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await from_outside(page.waiting.pop(), None if error else staging, error)
+    assert staging.released == (0 if error else 1)
+
+
+async def test_an_answer_that_comes_before_the_cancelled_task_goes_on_does_no_harm(bridge, page):
+    task = asyncio.ensure_future(bridge.synchronize())
+    await turn()
+    task.cancel()
+    page.waiting.pop()(True, "")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_waiting_over_and_over_for_an_idle_device_lets_others_have_their_turn(bridge, page):
+    turns = []
+
+    async def others():
+        while True:
+            turns.append(len(page.calls))
+            await turn()
+
+    def answer(method, told):
+        page.calls.append(method)
+        told(False, "")
+
+    bridge._answer = answer
+    other = asyncio.ensure_future(others())
+    for _ in range(10):
+        await bridge.synchronize()
+    other.cancel()
+    assert turns[-1] >= 9

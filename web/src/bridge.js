@@ -308,11 +308,29 @@ export class DeviceBridge {
     this.#errors.add({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
   }
 
-  /** Waits for everything submitted, and until its errors can be taken. */
+  /** Waits for everything submitted, and until its errors can be taken. Resolves with whether there was anything to wait for. */
   async settle() {
+    const waits = this.#queue.isBusy || this.#errors.areAwaited;
     await this.#queue.idle();
     // Error scopes answer in the order of the queue, so the last of them comes after all earlier work was checked.
     await this.#errors.settled();
+    return waits;
+  }
+
+  /**
+   * Calls an asynchronous method, and Python with its result or with its error's message. Python that awaited the promise
+   * would go on one turn of its event loop later.
+   * @param {'settle' | 'readBuffer'} method
+   * @param {(result: unknown, error: string) => void} told
+   * @param {unknown[]} given
+   */
+  answer(method, told, ...given) {
+    /** @type {Promise<unknown>} */
+    const promise = /** @type {any} */ (this)[method](...given);
+    promise.then(
+      (result) => told(result, ''),
+      (error) => told(null, error.message),
+    );
   }
 
   /** The errors since the last call as JSON; an empty text if there are none. */

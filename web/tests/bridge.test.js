@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { createBridge } from '../src/bridge.js';
+import { Asset, createBridge } from '../src/bridge.js';
 import { createDevice } from '../src/embed/devices.js';
 
 for (const name of ['GPUBufferUsage', 'GPUShaderStage', 'GPUMapMode']) {
@@ -152,6 +152,30 @@ describe('the loss of a device', () => {
     gpu.destroy();
     gpu.onLost(after);
     expect([before.mock.calls, after.mock.calls]).toEqual([[['destroyed']], [['destroyed']]]);
+  });
+});
+
+describe('what Python waits for', () => {
+  const made = async () => createBridge({ fetchAsset: async () => new ArrayBuffer(0) }).requestDevice();
+
+  it('is told to it, and whether there was anything to wait for', async () => {
+    const gpu = await made();
+    const told = vi.fn();
+    gpu.answer('settle', told);
+    await vi.waitFor(() => expect(told).toHaveBeenCalledTimes(1));
+    gpu.writeAsset(gpu.createBuffer(4, 'one'), 0, new Asset(new ArrayBuffer(4)), 0, 4);
+    gpu.answer('settle', told);
+    await vi.waitFor(() => expect(told).toHaveBeenCalledTimes(2));
+    expect(told.mock.calls).toEqual([[false, ''], [true, '']]); // prettier-ignore
+  });
+
+  it('is told why it fails', async () => {
+    const gpu = await made();
+    const told = vi.fn();
+    gpu.answer('readBuffer', told, 9, 0, 4);
+    await vi.waitFor(() => expect(told).toHaveBeenCalledTimes(1));
+    expect(told.mock.calls[0][0]).toBe(null);
+    expect(told.mock.calls[0][1]).not.toBe('');
   });
 });
 

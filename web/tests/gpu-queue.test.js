@@ -38,6 +38,40 @@ describe('Queue', () => {
     await expect(queue.polled(Promise.reject(new Error('lost')))).rejects.toThrow('lost');
   });
 
+  it('looks for finished work as long as any wait goes on, one look at a time', async () => {
+    vi.useFakeTimers();
+    const { device, queue } = recording();
+    let looks = 0;
+    device.popErrorScope.mockImplementation(async () => {
+      expect(++looks).toBe(1);
+      await new Promise((done) => setTimeout(done));
+      looks--;
+      return null;
+    });
+    /** @type {(() => void)[]} */
+    const ends = [];
+    const waits = [0, 1].map(() => queue.polled(/** @type {Promise<void>} */ (new Promise((done) => ends.push(done)))));
+    const looked = async () => {
+      device.popErrorScope.mockClear();
+      await vi.advanceTimersByTimeAsync(5);
+      return device.popErrorScope.mock.calls.length > 0;
+    };
+    expect(await looked()).toBe(true);
+    ends[0]();
+    expect(await looked()).toBe(true);
+    ends[1]();
+    await Promise.all(waits);
+    await looked(); // the last one was still on its way
+    expect(await looked()).toBe(false);
+    vi.useRealTimers();
+  });
+
+  it('ends a wait at once, though a look is still on its way', async () => {
+    const { device, queue } = recording();
+    device.popErrorScope.mockImplementation(() => new Promise(() => {}));
+    expect(await queue.polled(Promise.resolve('done'))).toBe('done');
+  });
+
   it('submits nothing of its own for a wait', async () => {
     const { device, queue } = recording();
     await queue.polled(new Promise((done) => setTimeout(done, 30)));

@@ -23,6 +23,11 @@ export class Errors {
     this.#errors.push(error);
   }
 
+  /** Whether some scope has not answered yet, or an error was caught. */
+  get areAwaited() {
+    return this.#scopes.size > 0 || this.#errors.length > 0;
+  }
+
   /** Resolves once all scopes up to now have answered, so that their errors can be taken. */
   async settled() {
     await Promise.all(this.#scopes);

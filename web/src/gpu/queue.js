@@ -57,10 +57,14 @@ export class Queue {
     this.#submitted++;
   }
 
+  /** Whether something was submitted that is not known to be done. After a read-back there is nothing left to wait for. */
+  get isBusy() {
+    return this.#submitted > this.#done;
+  }
+
   /** Waits until everything that was submitted is done. */
   async idle() {
-    // After a read-back there is nothing left to wait for.
-    if (this.#submitted > this.#done) await this.after(this.#device.queue.onSubmittedWorkDone().catch(() => {}));
+    if (this.isBusy) await this.after(this.#device.queue.onSubmittedWorkDone().catch(() => {}));
   }
 
   /**
@@ -77,38 +81,12 @@ export class Queue {
   }
 
   /**
-   * Waits for a promise that settles once the GPU has done some work, and polls meanwhile.
+   * Waits for a promise that settles once the GPU has done some work, and meanwhile has the browser look for it.
    * @template T
    * @param {Promise<T>} promise
    * @returns {Promise<T>}
    */
-  async polled(promise) {
-    if (this.#needsWaking) {
-      this.#wakeFor(promise);
-      return promise;
-    }
-    let waiting = true;
-    const settled = () => {
-      waiting = false;
-    };
-    promise.then(settled, settled);
-    // One wait polls for all: more would only keep the GPU process from its work.
-    if (this.#polling) return promise;
-    this.#polling = true;
-    const until = performance.now() + this.#pollMs;
-    try {
-      while (waiting && !this.#isLost() && performance.now() < until) {
-        this.#device.pushErrorScope('validation');
-        await this.#device.popErrorScope().catch(settled);
-      }
-    } finally {
-      this.#polling = false;
-    }
-    return promise;
-  }
-
-  /** Has Firefox look for finished work until a promise is settled. @param {Promise<unknown>} promise */
-  #wakeFor(promise) {
+  polled(promise) {
     const count = (/** @type {number} */ change) => {
       this.#waits += change;
       this.#changed = performance.now();
@@ -116,19 +94,33 @@ export class Queue {
     count(1);
     const settled = () => count(-1);
     promise.then(settled, settled);
-    if (!this.#polling) void this.#wake();
+    // One loop looks for all waits: more would only keep the GPU process from its work.
+    if (!this.#polling) void (this.#needsWaking ? this.#wake() : this.#poll());
+    // Not after the loop, whose last look may still be on its way.
+    return promise;
+  }
+
+  async #poll() {
+    this.#polling = true;
+    while (this.#waits && !this.#isLost() && performance.now() < this.#changed + this.#pollMs) await this.#look();
+    this.#polling = false;
   }
 
   async #wake() {
     this.#polling = true;
     while (this.#waits && !this.#isLost()) {
       this.#device.queue.submit([]);
-      this.#device.pushErrorScope('validation');
-      await this.#device.popErrorScope().catch(() => {}); // until Firefox has seen to the submission
+      await this.#look(); // until Firefox has seen to the submission
       const elapsed = performance.now() - this.#changed;
       const pause = elapsed < this.#pollMs ? 0 : Math.min(PAUSE * elapsed, LONGEST_PAUSE_MS);
       if (pause) await new Promise((done) => setTimeout(done, pause));
     }
     this.#polling = false;
+  }
+
+  /** Sends the GPU process a command, and waits for its answer. */
+  async #look() {
+    this.#device.pushErrorScope('validation');
+    await this.#device.popErrorScope().catch(() => {});
   }
 }
