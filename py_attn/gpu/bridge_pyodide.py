@@ -116,12 +116,13 @@ class PyodideDeviceBridge:
         self._destroy_program = raw.destroyProgram
         self._submit_timed = raw.submitTimed
         self._answer = raw.answer
+        self._is_settled = raw.isSettled
         self._take_errors = raw.takeErrors
         # The program of each stream of words, 0 where the words came only once so far.
         self._streams: dict[bytes, int] = {}
         # What each program was last submitted with.
         self._sent: dict[int, bytes] = {}
-        # Whether the last wait had anything to wait for, so that the page's events had their turn.
+        # Whether the last wait had something to wait for, so that the page's events had their turn.
         self._has_waited = False
         self._lost = ""
         raw.onLost(create_once_callable(_teller(self)))
@@ -214,11 +215,14 @@ class PyodideDeviceBridge:
     async def synchronize(self) -> Sequence[BridgeError]:
         # Errors are taken at the end only, so that a wait that is cancelled leaves them to the next. A task
         # that is shielded from being cancelled would go through the event loop four times.
-        waited = await _Answer(lambda told: self._answer("settle", told))
-        if not (waited or self._has_waited):
-            # A loop that waits for an idle device must let the page's events have their turn.
-            await asyncio.sleep(0)
-        self._has_waited = waited
+        if self._is_settled():
+            if not self._has_waited:
+                # A loop that waits for an idle device must let the page's events have their turn.
+                await asyncio.sleep(0)
+            self._has_waited = False
+            return []
+        await _Answer(lambda told: self._answer("settle", told))
+        self._has_waited = True
         text = self._take_errors()
         return [BridgeError(**error) for error in json.loads(text)] if text else []
 

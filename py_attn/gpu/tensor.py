@@ -319,11 +319,11 @@ class Tensor:
         await storage.owner.read(storage, first, raw, check=check)
         elements = raw[: (raw.size // self.kind.itemsize) * self.kind.itemsize].view(self.kind.carrier)
         begin = self.offset - first // self.kind.itemsize
+        if self.is_contiguous and self.kind.name != "bfloat16":
+            return elements[begin : begin + self.size].reshape(self.shape)
         strided = np.lib.stride_tricks.as_strided(
             elements[begin:], self.shape, [s * self.kind.itemsize for s in self.strides], writeable=False
         )
-        if self.is_contiguous and self.kind.name != "bfloat16":
-            return elements[begin : begin + self.size].reshape(self.shape)
         # numpy.ascontiguousarray would give a tensor without dimensions one.
         return decode(np.array(strided, order="C"), self.kind)
 

@@ -308,13 +308,16 @@ export class DeviceBridge {
     this.#errors.add({ kind: 'internal', label, message: error instanceof Error ? error.message : String(error), line: 0 });
   }
 
-  /** Waits for everything submitted, and until its errors can be taken. Resolves with whether there was anything to wait for. */
+  /** Whether everything submitted is known to be done, without an error that could be taken. */
+  isSettled() {
+    return !this.#queue.isBusy && !this.#errors.areAwaited;
+  }
+
+  /** Waits for everything submitted, and until its errors can be taken. */
   async settle() {
-    const waits = this.#queue.isBusy || this.#errors.areAwaited;
     await this.#queue.idle();
     // Error scopes answer in the order of the queue, so the last of them comes after all earlier work was checked.
     await this.#errors.settled();
-    return waits;
   }
 
   /**

@@ -158,15 +158,19 @@ describe('the loss of a device', () => {
 describe('what Python waits for', () => {
   const made = async () => createBridge({ fetchAsset: async () => new ArrayBuffer(0) }).requestDevice();
 
-  it('is told to it, and whether there was anything to wait for', async () => {
+  it('is told to it; it can ask whether there is anything to wait for', async () => {
     const gpu = await made();
+    expect(gpu.isSettled()).toBe(true);
+    gpu.writeAsset(gpu.createBuffer(4, 'one'), 0, new Asset(new ArrayBuffer(4)), 0, 4);
+    expect(gpu.isSettled()).toBe(false);
     const told = vi.fn();
     gpu.answer('settle', told);
-    await vi.waitFor(() => expect(told).toHaveBeenCalledTimes(1));
-    gpu.writeAsset(gpu.createBuffer(4, 'one'), 0, new Asset(new ArrayBuffer(4)), 0, 4);
-    gpu.answer('settle', told);
-    await vi.waitFor(() => expect(told).toHaveBeenCalledTimes(2));
-    expect(told.mock.calls).toEqual([[false, ''], [true, '']]); // prettier-ignore
+    await vi.waitFor(() => expect(told.mock.calls).toEqual([[undefined, '']]));
+    expect(gpu.isSettled()).toBe(true);
+    gpu.note('one', 'wrong');
+    expect(gpu.isSettled()).toBe(false);
+    gpu.takeErrors();
+    expect(gpu.isSettled()).toBe(true);
   });
 
   it('is told why it fails', async () => {

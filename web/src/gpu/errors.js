@@ -23,7 +23,7 @@ export class Errors {
     this.#errors.push(error);
   }
 
-  /** Whether some scope has not answered yet, or an error was caught. */
+  /** Whether a scope has not answered yet, or an error has not been taken. */
   get areAwaited() {
     return this.#scopes.size > 0 || this.#errors.length > 0;
   }
