@@ -1,10 +1,11 @@
-"""The steps that the page calls: ``ceilings``, ``workloads``, ``measure``, ``processor`` (CPU time)."""
+"""The steps that the page calls: ``ceilings``, ``workloads``, ``measure``, ``processor`` (one tiny call)."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import time
+from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,7 @@ from bench.clocks import gpu_time, recorded, wall_time
 from bench.runs import Check, Options, Run
 from bench.tiles import compare_tiles, has_tiles
 from bench.workloads import Workload, workloads
+from py_attn.gpu.device import Device
 from py_attn.kernels.attention.config import device_variants
 
 _ULPS = 4 * float(np.finfo(np.float32).eps)
@@ -176,25 +178,53 @@ def _tile_text(constants: Any) -> str:
 
 
 async def processor() -> dict[str, float]:
-    """CPU time of Python and JavaScript for a call until it is in the GPU's queue, in microseconds."""
+    """What one tiny call takes besides the GPU, in microseconds.
+
+    Returns
+    -------
+    dict
+        ``call_us`` and ``submit_300_us``: CPU time of Python and JavaScript until a ``pa.attention``, or a
+        recorded program of 300 of them, is in the GPU's queue. ``awaited_us`` and ``read_us``: from a
+        ``pa.attention`` until Python knows that it is done, and until it has the output.
+    """
     device = pa.default_device()
     tensor = device.tensor(np.ones((1, 1, 4, 4), np.float32))
-    calls = []
-    for _ in range(30):
-        begun = time.perf_counter()
-        for _ in range(20):
-            pa.attention(tensor, tensor, tensor)
-            device.flush()
-        calls.append((time.perf_counter() - begun) / 20)
+
+    async def submitted() -> None:
+        pa.attention(tensor, tensor, tensor)
+        device.flush()
+
+    async def awaited() -> None:
+        pa.attention(tensor, tensor, tensor)
         await device.synchronize()
+
+    async def read() -> None:
+        await pa.attention(tensor, tensor, tensor).numpy()
+
+    found = {
+        "call_us": await _each(device, submitted, 20, 30),
+        "awaited_us": await _each(device, awaited, 20, 30),
+        "read_us": await _each(device, read, 20, 30),
+    }
     with device.record() as program:
         for _ in range(300):
             pa.attention(tensor, tensor, tensor)
-    submits = []
-    for _ in range(20):
-        begun = time.perf_counter()
+
+    async def submit() -> None:
         program.submit()
-        submits.append(time.perf_counter() - begun)
-        await device.synchronize()
+
+    found["submit_300_us"] = await _each(device, submit, 1, 20)
     program.destroy()
-    return {"call_us": 1e6 * median(calls), "submit_300_us": 1e6 * median(submits)}
+    return found
+
+
+async def _each(device: Device, work: Callable[[], Awaitable[object]], calls: int, rounds: int) -> float:
+    """The median over rounds, each with an idle GPU at first, of a call's mean time in microseconds."""
+    times = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        for _ in range(calls):
+            await work()
+        times.append((time.perf_counter() - begun) / calls)
+        await device.synchronize()
+    return 1e6 * median(times)

@@ -145,6 +145,7 @@ def test_the_processor_s_share_of_a_call(measured):
     (processor,) = posted(measured[1], "processor")
     assert processor["call_us"] < SLACK * CALL_US
     assert processor["submit_300_us"] < SLACK * SUBMIT_300_US
+    assert min(processor["awaited_us"], processor["read_us"]) > 0
 
 
 def test_bytes_before_the_first_map_and_over_the_wire(context, watch):

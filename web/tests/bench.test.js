@@ -38,7 +38,7 @@ const report = (rows, changes) => ({
     clock_ratio: 1.01,
     timestamps: true,
   },
-  processor: { call_us: 140, submit_300_us: 900 },
+  processor: { call_us: 140, awaited_us: 310, read_us: 550, submit_300_us: 900 },
   rows,
   model: [],
   starts: [],
@@ -126,6 +126,7 @@ describe('toMarkdown', () => {
     expect(lines[2]).toBe('2026-11-22, Chromium 156, full shapes, ?only=minilm. py-attn 0.1.0, pyodide 314.0.4.');
     expect(lines.find((line) => line.startsWith('Ceilings'))).toContain('read 4,400 GB/s, copy 4,240 GB/s, FMA 65.2 TFLOP/s');
     expect(lines.find((line) => line.startsWith('CPU time'))).toContain('one `pa.attention` 140 µs');
+    expect(lines).toContain('One tiny `pa.attention` that is waited for 310 µs, with its output read back 550 µs.');
   });
 
   it('ends with what the run says as a whole', () => {

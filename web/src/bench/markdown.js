@@ -101,6 +101,7 @@ function ceilingLines({ ceilings, processor }) {
     lines.push(
       `CPU time: one \`pa.attention\` ${formatTime(processor.call_us)}, ` +
         `a recorded program of 300 dispatches ${formatTime(processor.submit_300_us)}.`,
+      `One tiny \`pa.attention\` that is waited for ${formatTime(processor.awaited_us)}, with its output read back ${formatTime(processor.read_us)}.`,
     );
   }
   return lines;

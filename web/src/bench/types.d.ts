@@ -181,7 +181,7 @@ export interface Report {
   size: 'small' | 'full';
   options: Record<string, string>;
   ceilings: Ceilings | null;
-  processor: { call_us: number; submit_300_us: number } | null;
+  processor: { call_us: number; awaited_us: number; read_us: number; submit_300_us: number } | null;
   rows: Row[];
   model: ModelRow[];
   starts: Start[];
