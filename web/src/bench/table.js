@@ -25,7 +25,7 @@ export function showCeilings(element, { ceilings, processor }) {
     figure('Empty dispatch', ceilings ? formatTime(ceilings.empty_us) : dash, ceilings ? `pair ${formatTime(ceilings.empty_pair_us)}, waited for ${formatTime(ceilings.empty_wall_us)}; the browser’s least wait ${formatTime(ceilings.least_wait_us)}` : ' '),
     figure('Clocks', !ceilings ? dash : ceilings.clock_ratio === null ? 'wall only' : `${formatFigure(ceilings.clock_ratio)} ×`, 'wall over timestamps'),
     figure('CPU time', processor ? formatTime(processor.call_us) : dash, processor ? `a call; 300 recorded ${formatTime(processor.submit_300_us)}` : ' '),
-    figure('Awaited call', processor ? formatTime(processor.awaited_us) : dash, processor ? `output read back ${formatTime(processor.read_us)}` : ' '),
+    figure('Awaited call', processor ? formatTime(processor.awaited_us) : dash, processor ? `a tiny one; ${formatTime(processor.read_us)} with its output read` : ' '),
   );
 }
 
