@@ -180,6 +180,18 @@ FULL = (
         "matrix-64", "BGE-base, f16 subgroup matrices", 8, 12, 512, 64,
         dtype="float16", variant="matrix", goals=(Goal("rate", ">=", 150),),
     ),
+    _attention(
+        "matrix-f32", "long, f32 by subgroup matrices", 1, 16, 4096, 128,
+        variant="matrix", goals=(Goal("rate", ">=", 50),),
+    ),
+    _attention(
+        "matrix-f32-64", "BGE-base, f32 by subgroup matrices", 8, 12, 512, 64,
+        variant="matrix", goals=(Goal("rate", ">=", 42),),
+    ),
+    _attention(
+        "matrix-f32-32", "MiniLM, f32 by subgroup matrices", 32, 12, 128, 32,
+        variant="matrix", goals=(Goal("rate", ">=", 24),),
+    ),
 )  # fmt: skip
 
 SMALL = (

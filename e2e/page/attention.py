@@ -48,7 +48,7 @@ async def check_attention(case):
 
     exact, exact_lse = reference(query, key)
     out_error, lse_error = numpy_errors(reference, query, key)
-    if case.get("variant") == "matrix":
+    if case.get("variant") == "matrix" and out.dtype == "float16":
         out_error += half_weights_error(inputs, exact, keywords) / 2
     assert (got[np.isneginf(exact_lse)] == 0).all(), "a row that sees nothing is not zero"
     return {

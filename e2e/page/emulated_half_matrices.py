@@ -1,17 +1,19 @@
 """Subgroup matrices of float16, emulated in workgroup memory.
 
-It runs the text of shaders/attention/matrix.wgsl on adapters without such matrices, as
-:mod:`e2e.page.emulated_matrices`, whose frame this uses, does with those of 8-bit integers.
+It runs the texts of shaders/attention/matrix.wgsl and matrix_float32.wgsl on adapters without such matrices,
+as :mod:`e2e.page.emulated_matrices`, whose frame this uses, does with those of 8-bit integers.
 """
 
 import re
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 from e2e.page.emulated_matrices import ADAPTER, FEATURES, PRELUDE, planned_for
 from py_attn.gpu.bridge import MatrixConfig
 from py_attn.kernels.attention import config
-from py_attn.kernels.attention.matrix import MatrixTile
+from py_attn.kernels.attention.matrix import MatrixTile, PairTile
+from py_attn.kernels.attention.tiles import Tile
 
 _MATRICES = (MatrixConfig("f16", "f32", 16, 16, 16),)
 _HALVES = """
@@ -48,6 +50,14 @@ fn emulated_round(x: vec4<f32>) -> vec4<f32> {
   return vec4<f32>(unpack2x16float(bits.x), unpack2x16float(bits.y));
 }
 """
+# For texts that neither read nor write float16. SwiftShader makes NaN of what is too large.
+_NARROW = """
+fn narrow_float16(v: vec2<f32>) -> u32 {
+  return pack2x16float(v);
+}
+"""
+# Which tiles attention/tiled.wgsl leaves to attention/matrix_float32.wgsl; here all of them.
+_IS_FIT = ("unfit[work] == 0u", "unfit[work] < 2u")
 _LOAD = r"subgroupMatrixLoad<(\w+), (\w+)>\(&([^,]+), ([^,]+), ([^)]+)\)"
 _STORE = r"subgroupMatrixStore<row_major>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);"
 _STORED = r"""for (var j = 0u; j < 8u; j++) {
@@ -92,24 +102,36 @@ def _load(match):
     return f"{memory}[{offset} + emulated_row() * {pitch} + emulated_half()]"
 
 
-def emulate(wgsl):
-    """The text with nothing in it that only an adapter with such matrices compiles."""
+def emulate(wgsl, alone=False):
+    """The text with nothing in it that only an adapter with such matrices compiles.
+
+    With ``alone`` tiles whose numbers do not fit into halves are left as they are.
+    """
     if "subgroup_matrix_left<f16" not in wgsl:
-        return wgsl
+        return wgsl.replace(*_IS_FIT) if alone else wgsl
     wgsl = re.sub(_LOAD, _load, wgsl)
     for known, stand_in in _REWRITTEN:
         wgsl = re.sub(known, stand_in, wgsl)
-    return wgsl + PRELUDE + _HALVES
+    return wgsl + PRELUDE + _HALVES + ("" if "fn narrow_float16" in wgsl else _NARROW)
 
 
 @contextmanager
 def emulated_for(case, device):
-    """The adapter of a case: with ``emulated``, the fields of a `MatrixTile`, one that runs this tile."""
-    if case.get("emulated") is None:
+    """The adapter of a case: with ``emulated``, the fields of a tile, one with matrices that runs this tile.
+
+    With ``alone`` the tile's ``other`` computes nothing.
+    """
+    fields = case.get("emulated")
+    if fields is None:
         yield
         return
-    tile = MatrixTile(**case["emulated"])
+    tile: MatrixTile | PairTile
+    if "other" in fields:
+        tile = PairTile(**fields | {"other": Tile(**fields["other"])})
+    else:
+        tile = MatrixTile(**fields)
     choice = mock.patch.object(config, "matrix_tile", return_value=tile)
     adapter = ADAPTER | {"matrix_configs": _MATRICES}
-    with planned_for(device, adapter, (*FEATURES, "shader-f16"), emulate), choice:
+    rewrite = partial(emulate, alone=case.get("alone", False))
+    with planned_for(device, adapter, (*FEATURES, "shader-f16"), rewrite), choice:
         yield

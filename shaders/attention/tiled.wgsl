@@ -83,6 +83,12 @@ fn main(
 //# endif
 ) {
 {{ find_query_tile() }}
+//# if only_unfit
+  // The others were computed by attention/matrix_float32.wgsl.
+  if (unfit[work] == 0u) {
+    return;
+  }
+//# endif
 //# if subgroups
 {{ find_thread_index() }}
 //# endif

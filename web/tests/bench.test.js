@@ -59,12 +59,13 @@ describe('judge', () => {
   });
 
   it('compares subgroup matrices with their own ceiling', () => {
-    const matrix = () => row({ variant: 'matrix' }, { rate: 180 });
-    const [with_, without] = [matrix(), matrix()];
+    const matrix = (dtype = 'float16') => row({ variant: 'matrix', dtype }, { rate: 180 });
+    const [with_, without, three] = [matrix(), matrix(), matrix('float32')];
     const { ceilings } = report([]);
-    judge(report([with_], { ceilings: { ...ceilings, matrix_tflops: 720 } }));
+    judge(report([with_, three], { ceilings: { ...ceilings, matrix_tflops: 720 } }));
     judge(report([without]));
     expect(with_.share).toBe(0.25);
+    expect(three.share).toBe(0.75); // three products of float16 for one of float32
     expect(without.share).toBeNull();
   });
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
-from py_attn.kernels.attention.matrix import MatrixTile, matrix_tile, missing
+from py_attn.kernels.attention.matrix import MatrixTile, PairTile, matrix_tile, missing
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.packing import tile_slots, usual_rows
 from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
@@ -34,7 +34,7 @@ class Config:
     ----------
     variant : str
         Any but "auto".
-    tile : Tile or MatrixTile or None
+    tile : Tile or MatrixTile or PairTile or None
         None for "naive" and "rows".
     tail_split : TailSplit or None
         Which of the tiles are split along the keys.
@@ -43,7 +43,7 @@ class Config:
     """
 
     variant: str
-    tile: Tile | MatrixTile | None = None
+    tile: Tile | MatrixTile | PairTile | None = None
     tail_split: TailSplit | None = None
     unrolled: bool = True
 
@@ -73,7 +73,8 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     if variant not in VARIANTS:
         raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
     if variant == "matrix":
-        return Config(variant, matrix_tile(options, info), unrolled=not info.software)
+        others = fitting_tiles(options, info, "subgroup")
+        return Config(variant, matrix_tile(options, info, others), unrolled=not info.software)
     # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
     if variant == "auto" and info.software:
         variant = "rows" if options.problem.queries >= _ROWS_MIN_QUERIES else "naive"

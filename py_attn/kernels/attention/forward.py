@@ -13,7 +13,7 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.leading import Leading
-from py_attn.kernels.attention.matrix import ENABLE, MatrixTile, matrix_args, template_variables
+from py_attn.kernels.attention.matrix import ENABLE, MatrixTile, PairTile, matrix_args, template_variables
 from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tiles import Tile
@@ -104,10 +104,13 @@ def attention(
         It counts in the LSE too; a head whose sink is -inf has none.
     variant : str
         "naive", "rows" (several query rows to an invocation, for adapters that compute on a CPU), "tiled"
-        (workgroup memory), "subgroup" (also shuffles), or "auto", which chooses among these. "matrix", for
-        float16 inputs and head dims up to 256, multiplies on tensor cores through WebGPU's experimental
-        subgroup matrices: float16 weights, float32 sums, so within float16's error instead of float32's.
-        It needs an adapter with them and with shader-f16, in Chromium behind flags (docs/attention.md).
+        (workgroup memory), "subgroup" (also shuffles), or "auto", which chooses among these. "matrix"
+        multiplies on tensor cores through WebGPU's experimental subgroup matrices. For float16 inputs and
+        head dims up to 256 that means float16 weights and float32 sums, so within float16's error and not
+        float32's. For float32 inputs and head dims up to 128, without mask, mods, softcap and sinks, each
+        number is the sum of two halves, within the error that float32 arithmetic may have; rows whose numbers
+        do not fit into halves are computed in float32. It needs an adapter with such matrices and with
+        shader-f16, in Chromium behind flags (docs/attention.md).
         A :class:`~py_attn.kernels.attention.config.Config` in place of a name is taken as it is.
     return_lse : bool
         Also return the log-sum-exp of each row's scores.
@@ -181,14 +184,23 @@ def plan_forward(call: Call, config: Config, *, return_lse: bool = False) -> Pla
     tiles = query_tiles(options, config.tile_rows)
     main = len(launches)
     launches.append(_launch(call, config, tiles, lse))
+    if isinstance(config.tile, PairTile):
+        makes.append(NewTensor("unfit", (tiles * p.heads * p.batch,), "uint32").as_scratch)
+        other = Config(config.tile.other_variant, config.tile.other, unrolled=config.unrolled)
+        launches.append(_launch(call, other, tiles, lse, only_unfit=True))
     if config.tail_split:
         makes.append(new_partials(config.tail_split, config.tile_rows, p.value_head_dim).as_scratch)
         launches.append(plan_join(call, config.tail_split, config.tile_rows, tiles, lse))
     return Plan(tuple(makes), tuple(launches), main)
 
 
-def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> Launch:
-    """The launch over tiles of queries, or over rows where the variant is naive."""
+def _launch(
+    call: Call, config: Config, tiles: int, lse: NewTensor | None, *, only_unfit: bool = False
+) -> Launch:
+    """The launch over tiles of queries, or over rows where the variant is naive.
+
+    With ``only_unfit`` it computes the tiles that attention/matrix_float32.wgsl could not.
+    """
     options, info, tail = call.options, call.device.info, config.tail_split
     p = options.problem
     assert options.value is not None
@@ -211,17 +223,19 @@ def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> La
     }
     if tail:
         workgroups += tail.tiles * (tail.splits - 1)
-    kernel = _KERNELS.get(config.variant, _KERNELS["tiled"])
+    name = "matrix_float32" if isinstance(config.tile, PairTile) else config.variant
+    kernel = _KERNELS.get(name, _KERNELS["tiled"])
     subgroup_ids = config.variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
     return launch(
         kernel,
-        _args(options, config, lse is not None),
+        _args(options, config, lse is not None, only_unfit),
         call.tensors,
         info.limits,
         variant=config.variant,
         workgroups=workgroups,
         params=params,
-        constants=_constants(options, config, info, lse is not None) | {"subgroup_ids": subgroup_ids},
+        constants=_constants(options, config, info, lse is not None)
+        | {"subgroup_ids": subgroup_ids, "only_unfit": only_unfit},
         enable={"subgroup": ("subgroups",), "matrix": ENABLE}.get(config.variant, ()),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )
@@ -229,12 +243,12 @@ def _launch(call: Call, config: Config, tiles: int, lse: NewTensor | None) -> La
 
 _KERNELS = {
     name: Kernel("attention", f"attention/{name}.wgsl", _PARAMS)
-    for name in ("naive", "rows", "tiled", "matrix")
+    for name in ("naive", "rows", "tiled", "matrix", "matrix_float32")
 }
 
 
-def _args(options: Options, config: Config, return_lse: bool) -> list[Arg]:
-    args = matrix_args(options) if config.variant == "matrix" else options.args()
+def _args(options: Options, config: Config, return_lse: bool, only_unfit: bool) -> list[Arg]:
+    args = matrix_args(options) if isinstance(config.tile, MatrixTile) else options.args()
     args += sink_args(options.sinks_dtype)
     if options.sequences is not None:
         args.append(TILES)
@@ -243,6 +257,8 @@ def _args(options: Options, config: Config, return_lse: bool) -> list[Arg]:
         args.append(Arg("lse", "f32", writes=True))
     if config.tail_split:
         args.append(partials_arg(writes=True))
+    if isinstance(config.tile, PairTile) or only_unfit:
+        args.append(Arg("unfit", "u32", writes=not only_unfit))
     return args
 
 

@@ -1,4 +1,4 @@
-"""The variant ``matrix``: float16 attention on subgroup matrices, where an adapter has them.
+"""The variant ``matrix``: attention on subgroup matrices of float16, where an adapter has them.
 
 https://github.com/gpuweb/gpuweb/blob/main/proposals/subgroup-matrix.md. Experimental, so "auto" never takes
 it: in Chromium behind ``--enable-unsafe-webgpu``, on NVIDIA with Vulkan also behind
@@ -7,7 +7,7 @@ it: in Chromium behind ``--enable-unsafe-webgpu``, on NVIDIA with Vulkan also be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from py_attn.gpu.binding import most_invocations
@@ -15,6 +15,7 @@ from py_attn.gpu.bridge import AdapterInfo, MatrixConfig
 from py_attn.gpu.kernel import Arg
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.options import Options
+from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, Tile
 
 #: What the shader's text enables.
 ENABLE = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
@@ -26,10 +27,37 @@ _ROWS = 16
 _MAX_HEAD_DIM = 256
 # How far, in powers of two, a row's maximum may rise before its acc is rescaled.
 _SLACK = 8
+_MAX_PAIR_HEAD_DIM = 128
+_PAIR_ROWS = (16, 32, 64, 128)
+# float32, for head dims up to so many: keys of a tile, and after how many tiles sums are taken out.
+_PAIR_KEYS = ((64, 32, 4), (128, 16, 8))
+
+
+class _Subgroups:
+    """Tiles of workgroups whose subgroups have 16 query rows each."""
+
+    __slots__ = ()
+    subgroups: int
+
+    @property
+    def queries(self) -> int:
+        """Query rows of a tile."""
+        return _ROWS * self.subgroups
+
+    def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
+        """Workgroup memory that the shader declares, in bytes."""
+        raise NotImplementedError
+
+    def fits(self, head_dim: int, value_head_dim: int, limits: Mapping[str, int]) -> bool:
+        """Whether workgroup memory and invocations are within the adapter's limits."""
+        threads = _SUBGROUP * self.subgroups
+        return self.workgroup_bytes(head_dim, value_head_dim) <= limits[
+            "maxComputeWorkgroupStorageSize"
+        ] and threads <= most_invocations(limits)
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixTile:
+class MatrixTile(_Subgroups):
     """One configuration of ``attention/matrix.wgsl``.
 
     Attributes
@@ -69,11 +97,6 @@ class MatrixTile:
             )
 
     @property
-    def queries(self) -> int:
-        """Query rows of a tile."""
-        return _ROWS * self.subgroups
-
-    @property
     def spread(self) -> bool:
         """Whether lines of scores have the padding with which storing them conflicts with no bank.
 
@@ -106,12 +129,45 @@ class MatrixTile:
             "slack": _SLACK,
         }
 
-    def fits(self, head_dim: int, value_head_dim: int, limits: Mapping[str, int]) -> bool:
-        """Whether workgroup memory and invocations are within the adapter's limits."""
-        threads = _SUBGROUP * self.subgroups
-        return self.workgroup_bytes(head_dim, value_head_dim) <= limits[
-            "maxComputeWorkgroupStorageSize"
-        ] and threads <= most_invocations(limits)
+
+@dataclass(frozen=True, slots=True)
+class PairTile(_Subgroups):
+    """One configuration of ``attention/matrix_float32.wgsl``, whose numbers are pairs of halves.
+
+    Attributes
+    ----------
+    subgroups : int
+        Subgroups of a workgroup, each with 16 query rows.
+    keys : int
+        Keys of a tile, a multiple of 16 that divides ``queries``.
+    turns_summed : int
+        After so many tiles of keys the sums are taken out of the matrices.
+    other : Tile
+        What computes a tile whose numbers do not fit into halves, with as many rows.
+    other_variant : str
+        "subgroup" or "tiled", by which it does so.
+    """
+
+    subgroups: int
+    keys: int
+    turns_summed: int
+    other: Tile
+    other_variant: str = "subgroup"
+
+    def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
+        """Workgroup memory that the shader declares, in bytes."""
+        lines = 2 * self.keys * (2 * -(-max(head_dim, value_head_dim) // 16) + 1)
+        return 16 * (lines + self.queries * (self.keys // 4 + 2)) + 16
+
+    def constants(self) -> dict[str, object]:
+        """The template's variables."""
+        return {
+            "SUBGROUPS": self.subgroups,
+            "BQ": self.queries,
+            "BK": self.keys,
+            "WORKGROUP": _SUBGROUP * self.subgroups,
+            "TURNS_SUMMED": self.turns_summed,
+        }
 
 
 # Measured in bench/NOTES.md. For head dims up to so many: tiles, and how many workgroups a call must at least
@@ -145,8 +201,10 @@ def missing(info: AdapterInfo) -> list[str]:
     return lacks
 
 
-def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
+def matrix_tile(options: Options, info: AdapterInfo, others: Sequence[Tile] = ()) -> MatrixTile | PairTile:
     """The tile for checked arguments.
+
+    ``others`` are float32 tiles that this adapter can run, the fastest first.
 
     Raises
     ------
@@ -160,9 +218,14 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
         )
     if lacks := missing(info):
         raise ValueError(f"variant: matrix needs {', '.join(lacks)}, which {info} lacks")
+    if all(x.dtype == "float32" for x in options.operands()):
+        return _pair_tile(options, info, others)
     for x in options.operands():
         if x.dtype != "float16":
-            raise ValueError(f"variant: matrix needs float16 query, key and value, got {x.name} in {x.dtype}")
+            raise ValueError(
+                f"variant: matrix needs float16 query, key and value, got {x.name} in {x.dtype}; "
+                "or all three in float32"
+            )
     if max(p.head_dim, p.value_head_dim) > _MAX_HEAD_DIM:
         raise ValueError(
             f"variant: matrix takes head dims up to {_MAX_HEAD_DIM}, got {p.head_dim} and {p.value_head_dim}"
@@ -175,6 +238,38 @@ def matrix_tile(options: Options, info: AdapterInfo) -> MatrixTile:
             return tile
     raise ValueError(
         f"variant: matrix with head dims {p.head_dim} and {p.value_head_dim} needs more workgroup memory"
+    )
+
+
+def _pair_tile(options: Options, info: AdapterInfo, others: Sequence[Tile]) -> PairTile:
+    p = options.problem
+    widest = max(p.head_dim, p.value_head_dim)
+    if widest > _MAX_PAIR_HEAD_DIM:
+        raise ValueError(
+            f"variant: matrix takes float32 head dims up to {_MAX_PAIR_HEAD_DIM}, got {p.head_dim} and "
+            f"{p.value_head_dim}"
+        )
+    if options.runs_code_per_score or p.masking.softcap or options.sinks_dtype:
+        raise ValueError(
+            "variant: matrix takes float32 without mask, score_mod, mask_mod, softcap and sinks; subgroup "
+            "takes them"
+        )
+    keys, turns = next((keys, turns) for most, keys, turns in _PAIR_KEYS if widest <= most)
+    tiles = [
+        PairTile(other.queries // _ROWS, min(keys, other.queries), turns, other)
+        for other in others
+        if other.queries in _PAIR_ROWS
+    ]
+    # The fastest one that keeps a GPU busy, or the one with the most workgroups.
+    tiles = [tile for tile in tiles if tile.fits(p.head_dim, p.value_head_dim, info.limits)]
+    for tile in tiles:
+        if p.batch * p.heads * -(-p.queries // tile.queries) >= BUSY_WORKGROUPS:
+            return tile
+    if tiles:
+        return min(tiles, key=lambda tile: tile.queries)
+    raise ValueError(
+        f"variant: matrix with float32 head dims {p.head_dim} and {p.value_head_dim} needs more workgroup "
+        "memory"
     )
 
 

@@ -20,7 +20,11 @@ export function judge(report) {
 /** The share of the ceiling that bounds a row. @param {Row} row @param {Report} report */
 function share({ workload, ours }, { ceilings }) {
   if (!ours || !ceilings) return null;
-  if (workload.variant === 'matrix') return ceilings.matrix_tflops ? ours.rate / ceilings.matrix_tflops : null;
+  if (workload.variant === 'matrix') {
+    // float32 takes three products of halves for one.
+    const products = workload.dtype === 'float32' ? 3 : 1;
+    return ceilings.matrix_tflops ? (ours.rate * products) / ceilings.matrix_tflops : null;
+  }
   return ours.rate / (workload.bytes === null ? ceilings.fma_tflops : ceilings.read_gbs);
 }
 
