@@ -66,6 +66,7 @@ def test_what_does_not_fit_is_computed_in_float32(lab, tile):
     cases = [
         attention_case(**COMMON, head_dim=24, queries=queries, keys=keys, size=2e3, scale=1e-7),
         attention_case(**COMMON, head_dim=24, queries=queries, keys=keys, size=1e-6, scale=1e11),
+        attention_case(**COMMON, head_dim=24, queries=queries, keys=keys, size=1e-4, scale=1e8),
         attention_case(**COMMON, head_dim=16, queries=queries, keys=keys, growth=[3 * tile.keys, 64]),
     ]
     lab.check(check_attention, [emulated(case, tile) for case in cases])

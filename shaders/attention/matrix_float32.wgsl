@@ -48,9 +48,10 @@ alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
 /// On all numbers, so that halves have room for what is smaller than 1.
 const SCALE = 64.0;
-/// The largest finite float16, and the smallest size of the largest number that is not lost in halves.
+/// The largest finite float16, and how large the largest number must be: the sum of two halves is off by 2^-25 at least,
+/// which is then 2^-22 of it.
 const LARGEST = 65504.0;
-const SMALLEST = 0x1p-6f;
+const SMALLEST = 0x1p-3f;
 // Bits of `seen`: something is unfit; the query, the keys or the values have numbers, and some that are not too small.
 const UNFIT = 1u;
 const QUERY = 2u;
