@@ -37,6 +37,13 @@ def test_attention(lab, tile):
         assert lab.call(errors_in, without_matrices(wgsl)) == []
 
 
+@pytest.mark.parametrize("shape", [(2, 4, 300, 64), (1, 2, 300, 128), (1, 2, 40, 33)], ids=str)
+def test_attention_of_float32(lab, shape):
+    for keywords in ({}, {"causal": True, "return_lse": True}, {"window": (30, 0)}):
+        wgsl = text_of(launched, *[shape] * 3, dtype="float32", **keywords)
+        assert lab.call(errors_in, without_matrices(wgsl)) == []
+
+
 def test_an_offset_that_differs_in_a_subgroup_is_refused(lab):
     own, lanes = "let subgroup = subgroup_number % 4u;", "let subgroup = subgroup_lane / 8u;"
     wgsl = text_of(decoded)

@@ -18,15 +18,20 @@ from tests.workgroup_text import workgroup_memory
 _FEATURES, (_CONFIG,) = MATRIX_ADAPTER["features"], MATRIX_ADAPTER["matrix_configs"]
 
 
-def launched(*shapes, variant="matrix", **keywords):
-    """The one dispatch of a call on an adapter with matrices."""
+def launches(*shapes, dtype="float16", variant="matrix", **keywords):
+    """The dispatches of a call on an adapter with matrices."""
     bridge = RecordingBridge(**MATRIX_ADAPTER)
     device = device_on(bridge)
-    tensors = [device.empty(shape, "float16") for shape in shapes]
+    tensors = [device.empty(shape, dtype) for shape in shapes]
     kept = pa.attention(*tensors, variant=variant, **keywords)
     device.flush()
     assert kept is not None
-    return bridge.programs[0][0]
+    return bridge.programs[0]
+
+
+def launched(*shapes, **keywords):
+    """The first of them, in float16 the only one."""
+    return launches(*shapes, **keywords)[0]
 
 
 @pytest.mark.parametrize("dims", [(16, 16), (64, 64), (128, 128), (40, 24), (7, 5), (256, 256)])

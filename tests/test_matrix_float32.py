@@ -1,6 +1,7 @@
 """float32 on subgroup matrices of float16: what a call launches, and what it says where it cannot."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,19 +12,11 @@ from py_attn.kernels.attention.tiles import Tile
 from tests.matrix_stand_ins import without_matrices
 from tests.recording_bridge import MATRIX_ADAPTER, RecordingBridge
 from tests.test_device import device_on
+from tests.test_matrix import launches
 from tests.test_shaders import naga
 from tests.workgroup_text import workgroup_memory
 
-
-def launched(*shapes, **keywords):
-    """The two launches of a call on an adapter with matrices."""
-    bridge = RecordingBridge(**MATRIX_ADAPTER)
-    device = device_on(bridge)
-    tensors = [device.empty(shape) for shape in shapes]
-    kept = pa.attention(*tensors, variant="matrix", **keywords)
-    device.flush()
-    assert kept is not None
-    return bridge.programs[0]
+launched = partial(launches, dtype="float32")
 
 
 @pytest.mark.parametrize(

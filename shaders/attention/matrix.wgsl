@@ -17,11 +17,9 @@
 //## With `in_turn` keys and values take turns in the same workgroup memory, so that more workgroups fit into a core, and
 //## the next keys are staged between two more barriers when the values have been read.
 //##
-//## Of a row's scores, entry n of four belongs to invocation n % 2 of the two, which writes the weights of entries 4m + part
-//## and 4m + 2 + part to entry 2m + part, over scores that are its own. So of 16 keys the weights of 4 … 7 and of 8 … 11
-//## change places; the values' lines do the same. Where weights lie in their scores' place there is no barrier between
-//## reading them and storing the next scores: both are operations of the whole subgroup, one after the other, on memory
-//## that no other subgroup touches.
+//## Which scores and weights of a row are whose: lib/matrix_rows.wgsl. Where weights lie in their scores' place there is no
+//## barrier between reading them and storing the next scores: both are operations of the whole subgroup, one after the
+//## other, on memory that no other subgroup touches.
 //##
 //## A result matrix is opaque, so its rows can be rescaled only through memory. A row's weights are therefore not relative
 //## to its maximum but to a reference, which may lie below it: float16 has room for weights up to 2^15, and a weight's
@@ -45,6 +43,7 @@
 //# from "lib/storage.wgsl" import reader, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
+//# from "lib/matrix_rows.wgsl" import turned_lines, hide_unseen with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
@@ -112,10 +111,7 @@ const LARGEST_WEIGHT = 65504.0;
 const LOOKS_AFTER = 16u;
 //# endif
 
-/// Where the values of a key lie: bits 2 and 3 of its number in the tile change places.
-fn turned(line: u32) -> u32 {
-  return (line & ~12u) | ((line & 4u) << 1u) | ((line & 8u) >> 1u);
-}
+{{ turned_lines() }}
 
 //# if hides
 
@@ -459,20 +455,7 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
     s[{{ c }}] = vec4<f32>(shaped(s[{{ c }}].x), shaped(s[{{ c }}].y), shaped(s[{{ c }}].z), shaped(s[{{ c }}].w));
 //#     endfor
 //#   endif
-    // Where every row sees every key of the tile there is nothing to check.
-    let all_visible = {{ tile }} + BK <= end && i32({{ tile }} + BK) - 1 <= first_position + params.window_right
-      && i32({{ tile }}) >= last_position - params.window_left;
-    if (!all_visible) {
-      // The keys that the row sees, counted from this invocation's first one.
-      let lowest = vec4<i32>(position - params.window_left - i32(first_key));
-      let highest = vec4<i32>(min(position + params.window_right, length - 1) - i32(first_key));
-//#   for c in range(span4)
-      {
-        let column = {{ 8 * c }} + vec4<i32>(0, 1, 2, 3);
-        s[{{ c }}] = select(vec4<f32>(params.empty_lse), s[{{ c }}], (column >= lowest) & (column <= highest));
-      }
-//#   endfor
-    }
+{{ hide_unseen(tile) }}
 //# endif
 //# endmacro
 //##

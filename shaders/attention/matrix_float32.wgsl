@@ -7,10 +7,8 @@
 //##
 //## A workgroup has SUBGROUPS subgroups of 32, each with 16 query rows, whose halves stay in registers. All go through the
 //## keys BK at a time; keys and values take turns in the same workgroup memory. Scores go through workgroup memory too,
-//## where two invocations share a row, and come back as two halves of each weight, in the same place: the upper ones
-//## first. Of a row's vec4s of scores, entry n belongs to invocation n % 2 of the two, which writes the weights of entries
-//## 4m + part and 4m + 2 + part over its own entries 2m + part. So of 16 keys those numbered 4 … 7 and 8 … 11 change
-//## places, and so do the values' lines. A turn:
+//## where two invocations share a row (lib/matrix_rows.wgsl), and come back as two halves of each weight, in the same
+//## place: the upper ones first. A turn:
 //##   products of query and keys, scores stored
 //##   barrier: scores are read, values staged; scores become weights
 //##   barrier: weights · values are added
@@ -23,6 +21,7 @@
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
+//# from "lib/matrix_rows.wgsl" import turned_lines, hide_unseen with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
@@ -65,32 +64,34 @@ var<workgroup> seen: atomic<u32>;
 // The largest size of what this invocation staged last: of queries, of keys or of values.
 var<private> largest: f32;
 
-/// Where the values of a key lie: bits 2 and 3 of its number in the tile change places.
-fn turned(line: u32) -> u32 {
-  return (line & ~12u) | ((line & 4u) << 1u) | ((line & 8u) >> 1u);
-}
+{{ turned_lines() }}
 
 /// Numbers of a float16's digits, the nearest ones. Not by converting there and back, which drivers leave out.
 fn upper_part(x: vec4<f32>) -> vec4<f32> {
   return bitcast<vec4<f32>>((bitcast<vec4<u32>>(x) + vec4<u32>(0x1000u)) & vec4<u32>(0xffffe000u));
 }
 
+//##
+//## Writes the halves of two vec4s of numbers, eight to an entry.
+//# macro put_halves(first, second, upper_entry, lower_entry)
+    let upper_x = upper_part({{ first }});
+    let upper_y = upper_part({{ second }});
+    let lower_x = {{ first }} - upper_x;
+    let lower_y = {{ second }} - upper_y;
+    let half_a = vec4<f16>(upper_x);
+    let half_b = vec4<f16>(upper_y);
+    let half_c = vec4<f16>(lower_x);
+    let half_d = vec4<f16>(lower_y);
+    {{ upper_entry }} = vec4<u32>(bitcast<vec2<u32>>(half_a), bitcast<vec2<u32>>(half_b));
+    {{ lower_entry }} = vec4<u32>(bitcast<vec2<u32>>(half_c), bitcast<vec2<u32>>(half_d));
+//# endmacro
 /// Stages eight numbers of a line as halves.
 fn stage(entry: u32, first: vec4<f32>, second: vec4<f32>) {
   let x = first * SCALE;
   let y = second * SCALE;
   let size = max(abs(x), abs(y));
   largest = max(largest, max(max(size.x, size.y), max(size.z, size.w)));
-  let upper_x = upper_part(x);
-  let upper_y = upper_part(y);
-  let lower_x = x - upper_x;
-  let lower_y = y - upper_y;
-  let half_a = vec4<f16>(upper_x);
-  let half_b = vec4<f16>(upper_y);
-  let half_c = vec4<f16>(lower_x);
-  let half_d = vec4<f16>(lower_y);
-  upper[entry] = vec4<u32>(bitcast<vec2<u32>>(half_a), bitcast<vec2<u32>>(half_b));
-  lower[entry] = vec4<u32>(bitcast<vec2<u32>>(half_c), bitcast<vec2<u32>>(half_d));
+{{ put_halves("x", "y", "upper[entry]", "lower[entry]") }}
 }
 
 /// What `largest` says of the query, the keys or the values.
@@ -137,13 +138,10 @@ fn {{ name }}_eight(row: u32, stride: u32, n: u32) -> array<vec4<f32>, 2> {
       {
         let e = thread_index + {{ n }}u * WORKGROUP;
         let line = {{ "turned(e / " ~ 2 * blocks ~ "u)" if turns else "e / " ~ 2 * blocks ~ "u" }};
-//#   if (n + 1) * WORKGROUP > BK * 2 * blocks
-        if (e < {{ BK * 2 * blocks }}u) {
+//#   set last_ones = (n + 1) * WORKGROUP > BK * 2 * blocks
+        {{ "if (e < " ~ BK * 2 * blocks ~ "u) " if last_ones }}{
           stage(line * {{ pitch }}u + e % {{ 2 * blocks }}u, {{ from }}[{{ n }}][0], {{ from }}[{{ n }}][1]);
         }
-//#   else
-        stage(line * {{ pitch }}u + e % {{ 2 * blocks }}u, {{ from }}[{{ n }}][0], {{ from }}[{{ n }}][1]);
-//#   endif
       }
 //# endfor
 //# endmacro
@@ -256,21 +254,8 @@ fn main(
     if (tile + BK < end) {
 {{ load_lines("value_ahead", "value", value_blocks, value_loads, "tile + BK", "end - 1u") }}
     }
-    // Where every row sees every key of the tile there is nothing to check.
-    let all_visible = tile + BK <= end && i32(tile + BK) - 1 <= first_position + params.window_right
-      && i32(tile) >= last_position - params.window_left;
-    if (!all_visible) {
-      // The keys that the row sees, counted from this invocation's first one.
-      let first_key = i32(tile + 4u * part);
-      let lowest = vec4<i32>(position - params.window_left - first_key);
-      let highest = vec4<i32>(min(position + params.window_right, length - 1) - first_key);
-//# for c in range(span4)
-      {
-        let column = {{ 8 * c }} + vec4<i32>(0, 1, 2, 3);
-        s[{{ c }}] = select(vec4<f32>(params.empty_lse), s[{{ c }}], (column >= lowest) & (column <= highest));
-      }
-//# endfor
-    }
+    let first_key = tile + 4u * part;
+{{ hide_unseen("tile") }}
     if (looks || !all_visible) {
       var max4 = s[0];
 //# for c in range(1, span4)
@@ -287,16 +272,7 @@ fn main(
       let p = {{ exp_of("s[" ~ c ~ "] - reference") }};
       let q = {{ exp_of("s[" ~ (c + 1) ~ "] - reference") }};
       sum4 += p + q;
-      let upper_p = upper_part(p);
-      let upper_q = upper_part(q);
-      let lower_p = p - upper_p;
-      let lower_q = q - upper_q;
-      let half_a = vec4<f16>(upper_p);
-      let half_b = vec4<f16>(upper_q);
-      let half_c = vec4<f16>(lower_p);
-      let half_d = vec4<f16>(lower_q);
-      scores[number][own + {{ c }}u] = vec4<u32>(bitcast<vec2<u32>>(half_a), bitcast<vec2<u32>>(half_b));
-      scores[number][own + {{ span4 + c }}u] = vec4<u32>(bitcast<vec2<u32>>(half_c), bitcast<vec2<u32>>(half_d));
+{{ put_halves("p", "q", "scores[number][own + " ~ c ~ "u]", "scores[number][own + " ~ (span4 + c) ~ "u]") }}
     }
 //# endfor
     let sum = (sum4.x + sum4.y) + (sum4.z + sum4.w);

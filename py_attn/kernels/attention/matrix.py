@@ -48,6 +48,15 @@ class _Subgroups:
         """Workgroup memory that the shader declares, in bytes."""
         raise NotImplementedError
 
+    def _of_subgroups(self, keys: int) -> dict[str, object]:
+        """The template's variables that all of them have, for tiles of so many keys."""
+        return {
+            "SUBGROUPS": self.subgroups,
+            "BQ": self.queries,
+            "BK": keys,
+            "WORKGROUP": _SUBGROUP * self.subgroups,
+        }
+
     def fits(self, head_dim: int, value_head_dim: int, limits: Mapping[str, int]) -> bool:
         """Whether workgroup memory and invocations are within the adapter's limits."""
         threads = _SUBGROUP * self.subgroups
@@ -118,11 +127,7 @@ class MatrixTile(_Subgroups):
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
-        return {
-            "SUBGROUPS": self.subgroups,
-            "BQ": self.queries,
-            "BK": self.keys,
-            "WORKGROUP": _SUBGROUP * self.subgroups,
+        return self._of_subgroups(self.keys) | {
             "in_turn": self.in_turn,
             "team": self.team,
             "spread": self.spread,
@@ -161,11 +166,7 @@ class PairTile(_Subgroups):
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
-        return {
-            "SUBGROUPS": self.subgroups,
-            "BQ": self.queries,
-            "BK": self.keys,
-            "WORKGROUP": _SUBGROUP * self.subgroups,
+        return self._of_subgroups(self.keys) | {
             "TURNS_SUMMED": self.turns_summed,
         }
 

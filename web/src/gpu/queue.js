@@ -3,7 +3,7 @@
 import { isFirefox } from './adapter.js';
 
 /**
- * For so many milliseconds a wait polls the GPU process. Chromium's looks for finished work whenever a command reaches
+ * For so many milliseconds after a wait last began or ended the GPU process is polled. Chromium's looks for finished work whenever a command reaches
  * it, and otherwise only after 2 ms and then every millisecond: longer than most of our kernels run. A software adapter
  * needs the CPU time that polling takes.
  */
