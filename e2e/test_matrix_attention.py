@@ -40,7 +40,15 @@ def test_products_and_softmax(lab, tile):
     cases = [
         # Maxima that move, over whole and partial tiles of both.
         attention_case(**common, head_dim=40, queries=tile.queries + 5, keys=keys, size=3.0),
-        attention_case(**common, head_dim=16, queries=tile.queries + 5, keys=keys, size=3.0, causal=True),
+        attention_case(
+            **common,
+            head_dim=16,
+            value_head_dim=20,
+            queries=tile.queries + 5,
+            keys=keys,
+            size=3.0,
+            causal=True,
+        ),
         # Scores so large that float32 has no fractions of them, from the first key on and from a later one.
         attention_case(**common, head_dim=16, queries=20, keys=keys, size=3e3),
         attention_case(
@@ -87,7 +95,9 @@ def test_options(lab, tile):
     cases = [
         attention_case(**common, queries=33, window=[30, 5], scale=-0.7, sinks="float32"),
         attention_case(**common, queries=20, softcap=2.0, mask={"dtype": "float16", "shape": [20, 90]}),
-        attention_case(**common | {"batch": 2}, queries=9, kv_lengths=[0, 37], layout="BSHD"),
+        attention_case(
+            **common | {"batch": 2}, queries=9, kv_lengths=[0, 37], layout="BSHD", value_head_dim=7
+        ),
     ]
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 
@@ -96,9 +106,15 @@ def test_options(lab, tile):
 @EACH_TILE
 def test_hidden_numbers(lab, tile):
     n = list(TILES.values()).index(tile)
-    case = {"variant": "matrix", "dtype": "float16", "forward_only": True, "head_dim": 32, "value_dim": 40}
+    case = {"variant": "matrix", "dtype": "float16", "forward_only": True, "head_dim": 32}
     cases = [
-        hidden(**case, hide=HIDING[m % len(HIDING)], where=WHERE[m % 3], what=WHAT[m % 3])
+        hidden(
+            **case,
+            value_dim=40 - 20 * (m % 2),
+            hide=HIDING[m % len(HIDING)],
+            where=WHERE[m % 3],
+            what=WHAT[m % 3],
+        )
         for m in range(2 * n, 2 * n + 2)
     ]
     lab.check(check_hidden, [emulated(case, tile) for case in cases])

@@ -46,6 +46,15 @@ def test_a_call_asks_for_what_it_uses(dims):
     assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("dv", "entry"), [(64, "vec4<u32>"), (24, "vec4<u32>"), (20, "vec2<u32>"), (7, "vec2<u32>")]
+)
+def test_outputs_are_stored_as_wide_as_rows_allow(dv, entry):
+    for keywords in ({}, {"causal": True}, {"layout": "BSHD"}):
+        launch = launched((1, 2, 20, 16), (1, 2, 20, 16), (1, 2, 20, dv), **keywords)
+        assert f"var<storage, read_write> out: array<{entry}>;" in launch.wgsl
+
+
 @pytest.mark.parametrize("tile", [*TILES, MatrixTile(2, 32, in_turn=True), MatrixTile(2, 32, team=2)])
 def test_tiles_know_their_memory(tile):
     shapes = ((1, 1, 64, 96), (1, 1, 64, 96), (1, 1, 64, 48))

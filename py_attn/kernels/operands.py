@@ -9,7 +9,7 @@ from py_attn.gpu.kernel import Arg, NewTensor
 from py_attn.gpu.tensor import Tensor, contiguous_strides
 
 #: WGSL elements by layout: rows of aligned eights or fours of elements, or single elements at any strides.
-_HALF_ELEMENTS = {"packed8": "vec4<u32>", "packed4": "vec2<u32>", "single": "u32"}
+HALF_ELEMENTS = {"packed8": "vec4<u32>", "packed4": "vec2<u32>", "single": "u32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Operand:
     @property
     def wide_arg(self) -> Arg:
         """The declaration of a half type whose rows are read eight elements at a time where they can be."""
-        return Arg(self.name, _HALF_ELEMENTS[self.layout])
+        return Arg(self.name, HALF_ELEMENTS[self.layout])
 
 
 def operand(name: str, tensor: Tensor) -> Operand:

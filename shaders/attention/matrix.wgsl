@@ -40,7 +40,7 @@
 //##
 //## Every offset of a matrix in memory is constant (what belongs to a subgroup or a team is an array of its own): Tint then
 //## knows that it is in bounds; otherwise it would put each load into a branch.
-//# from "lib/storage.wgsl" import reader, half_types
+//# from "lib/storage.wgsl" import half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
 //# from "lib/matrix_rows.wgsl" import turned_lines, hide_unseen with context
@@ -74,9 +74,6 @@
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
 {{ half_types(dtypes) }}
-//# if hides
-{{ reader("out", query_dtype, true, DV) }}
-//# endif
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
@@ -190,7 +187,10 @@ fn {{ name }}_halves(first: u32, stride: u32, n: u32) -> vec4<u32> {
 {{ row_reader("query", query_layout, D) }}
 {{ row_reader("key", key_layout, D) }}
 {{ row_reader("value", value_layout, DV) }}
-//# for name in ("query", "key", "value")
+//# if hides
+{{ row_reader("out", out_layout, DV) }}
+//# endif
+//# for name in ("query", "key", "value") + (("out",) if hides else ())
 /// Elements d … d+3 of a row.
 fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
   let eight = {{ name }}_halves(first, stride, d >> 3u);
@@ -198,6 +198,21 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
   return vec4<f32>(unpack2x16float(four.x), unpack2x16float(four.y));
 }
 //# endfor
+
+/// Writes vec4s n and n + 1, n an even number, of the row of the output that begins at `first`.
+fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
+  let half_a = vec4<f16>(x);
+  let half_b = vec4<f16>(y);
+  let at = (first >> 2u) + n;
+//# if out_layout == "packed8"
+  out[at / 2u] = vec4<u32>(bitcast<vec2<u32>>(half_a), bitcast<vec2<u32>>(half_b));
+//# else
+  out[at] = bitcast<vec2<u32>>(half_a);
+  if (n + 1u < DV4) {
+    out[at + 1u] = bitcast<vec2<u32>>(half_b);
+  }
+//# endif
+}
 //##
 //## Asks memory for the lines from `first` on; those past the last are read from the last.
 //# macro load_lines(name, blocks, loads, first)
@@ -210,8 +225,10 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endfor
 //# endmacro
 //##
-//# macro store_lines(name, blocks, loads, leaves_out=false)
+//## Stages lines of which `loads` entries were asked for, number `first` and those behind it; the query's go where keys do.
+//# macro store_lines(name, blocks, loads, leaves_out=false, first=0)
 //# for n in range(loads)
+//#   set eight = name ~ "_ahead[" ~ (first + n) ~ "]"
       {
         let e = thread_index + {{ n }}u * WORKGROUP;
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
@@ -220,10 +237,10 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   if name == "value"
         let line = turned(e / {{ 2 * blocks }}u);
         let column = e % {{ 2 * blocks }}u;
-        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = {{ "finite_halves(value_ahead[" ~ n ~ "])" if leaves_out else "value_ahead[" ~ n ~ "]" }};
+        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = {{ "finite_halves(" ~ eight ~ ")" if leaves_out else eight }};
 //#   else
         let line = e / {{ 2 * blocks }}u;
-        keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + e % {{ 2 * blocks }}u] = key_ahead[{{ n }}];
+        keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + e % {{ 2 * blocks }}u] = {{ eight }};
 //#   endif
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         }
@@ -233,7 +250,8 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //## acc goes through the memory of the subgroup's scores, as many columns at a time as fit. The caller handles one
-//## invocation's part of its row of block m: entry `place` of scores[number] holds columns 4n … 4n+3 of the values.
+//## invocation's part of its row of block m, two entries at a time: entries `place` and `place` + 1 of scores[number] hold
+//## columns 4n … 4n+7 of the values.
 //# macro through_memory(back)
 //# for round in range((own_values + own_keys - 1) // own_keys)
 //#   set first = round * own_keys
@@ -245,7 +263,7 @@ fn {{ name }}_at4(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //#   endfor
     workgroupBarrier();
 //#   for m in range(team)
-    for (var c = 0u; c < {{ 2 * own_keys }}u; c++) {
+    for (var c = 0u; c < {{ 2 * own_keys }}u; c += 2u) {
       let place = own_line * {{ score_pitch }}u + {{ scores_of_block * m }}u + part * {{ 2 * own_keys }}u + c;
       let n = {{ 4 * first }}u + part * {{ 2 * own_keys }}u + c + {{ 4 * own_values }}u * side;
 {{ caller(m, "place", "n") }}
@@ -305,7 +323,9 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# endif
 //# call(m, place, n) through_memory(True)
       let factor = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ")" if team > 1 else "rescale" }};
-      scores[number][{{ place }}] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }}]) * factor);
+//#   for next in range(2)
+      scores[number][{{ place }} + {{ next }}u] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }} + {{ next }}u]) * factor);
+//#   endfor
 //# endcall
 //# if not weights_apart
 //#   for m in range(key_blocks)
@@ -542,17 +562,23 @@ fn main(
 //#   endfor
 //# endfor
 
+  // All of the query is asked for at once.
+  var query_ahead: array<vec4<u32>, {{ BQ // BK * key_loads }}>;
   if (begin < end) {
-    // The query goes to registers through the memory of the keys.
 //# for turn in range(BQ // BK)
 //#   for n in range(key_loads)
     {
       let e = thread_index + {{ n }}u * WORKGROUP;
       let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
-      key_ahead[{{ n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
+      query_ahead[{{ turn * key_loads + n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
     }
 //#   endfor
-{{ store_lines("key", head_blocks, key_loads) }}
+//# endfor
+  }
+  if (begin < end) {
+    // It goes to registers through the memory of the keys.
+//# for turn in range(BQ // BK)
+{{ store_lines("query", head_blocks, key_loads, first=turn * key_loads) }}
     workgroupBarrier();
 //#   for own in range(key_blocks)
 //#     set block = turn * key_blocks + own
@@ -646,31 +672,35 @@ fn main(
       let end_i = i - 16u * side + {{ 16 * m }}u;
       if (end_i <= last_row && {{ n }} < DV4) {
         let four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * end_factor;
+        let next_four = bitcast<vec4<f32>>(scores[number][{{ place }} + 1u]) * end_factor;
 //# if hides
-        if (is_finite(end_factor) && !all(are_finite(four))) {
+        if (is_finite(end_factor) && !all(are_finite(four) & are_finite(next_four))) {
           is_complete = false;
         }
 //# endif
-        let half_o = vec4<f16>(four);
-        out[(dot(params.out_strides.xyz, vec3<u32>(b, h, end_i)) >> 2u) + {{ n }}] = bitcast<vec2<u32>>(half_o);
+        out_put8(dot(params.out_strides.xyz, vec3<u32>(b, h, end_i)), {{ n }}, four, next_four);
       }
 //# endcall
 //# if hides
 //#   set own_vec4s = 2 * own_keys * ((own_values + own_keys - 1) // own_keys)
   if (!is_complete) {
     // All of this invocation's vec4s once more.
+    var first_four = vec4<f32>();
     for (var e = 0u; e < {{ team * own_vec4s }}u; e++) {
       let m = e / {{ own_vec4s }}u;
       let c = e % {{ own_vec4s }}u;
       let n = c / {{ 2 * own_keys }}u * {{ 4 * own_keys }}u + part * {{ 2 * own_keys }}u + c % {{ 2 * own_keys }}u + {{ 4 * own_values }}u * side;
       let row_factor = {{ "bitcast<vec4<f32>>(" ~ said_of("m") ~ ").x" if team > 1 else "factor" }};
       let end_i = i - 16u * side + 16u * m;
-      if (end_i <= last_row && n < DV4 && is_finite(row_factor)) {
+      if (end_i <= last_row && n / 2u * 2u < DV4 && is_finite(row_factor)) {
         let first = dot(params.out_strides.xyz, vec3<u32>(b, h, end_i));
         let lost = seen_numbers_not_finite(at, h, end_i, begin, end, 4u * n);
         let four = select(lost, out_at4(first, 1u, 4u * n), are_finite(lost));
-        let half_o = vec4<f16>(four);
-        out[(first >> 2u) + n] = bitcast<vec2<u32>>(half_o);
+        if (n % 2u == 0u) {
+          first_four = four;
+        } else {
+          out_put8(first, n - 1u, first_four, four);
+        }
       }
     }
   }

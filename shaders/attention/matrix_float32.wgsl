@@ -6,18 +6,22 @@
 //## every TURNS_SUMMED tiles of keys acc is taken out of the matrices and added to `sums`, in registers.
 //##
 //## A workgroup has SUBGROUPS subgroups of 32, each with 16 query rows, whose halves stay in registers. All go through the
-//## keys BK at a time; keys and values take turns in the same workgroup memory. Scores go through workgroup memory too,
-//## where two invocations share a row (lib/matrix_rows.wgsl), and come back as two halves of each weight, in the same
-//## place: the upper ones first. A turn:
+//## keys BK at a time, whose halves are staged in workgroup memory, as those of the values are. Scores go through workgroup
+//## memory too, where two invocations share a row (lib/matrix_rows.wgsl), and come back as two halves of each weight, in
+//## the same place: the upper ones first. A turn, that is a tile of keys, has two barriers:
 //##   products of query and keys, scores stored
-//##   barrier: scores are read, values staged; scores become weights
+//##   barrier: scores are read, the next keys and this tile's values staged, those behind them asked for; scores become
+//##     weights
 //##   barrier: weights · values are added
-//##   barrier: the next keys are staged; barrier
+//## As in attention/matrix.wgsl there is none before the next scores are stored, on memory of the same subgroup.
 //##
 //## A row's weights are relative to its maximum in the first tile that it sees, and do not move: float16 has room for
 //## weights of 2^15 times as much. What has no room, in weights or in the numbers times SCALE, and numbers so small that
 //## halves would lose digits of them, make the tile unfit: its entry of `unfit` becomes 1, and attention/tiled.wgsl computes it
 //## in float32 afterwards. So NaN and infinities need no care here, but that none is overlooked.
+//##
+//## The TURNS_SUMMED turns between two looks at acc are steady ones where every row sees all their keys and has seen one
+//## before: then nothing is masked and no maximum looked for.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
@@ -29,7 +33,8 @@
 //# set span4 = BK // 8
 //## Lines of eight halves an entry, one longer than what they hold; lines of scores two: eight neighbours then spread over
 //## all banks, and matrices are stored without conflicts (bench/NOTES.md).
-//# set pitch = 2 * ([head_blocks, value_blocks] | max) + 1
+//# set key_pitch = 2 * head_blocks + 1
+//# set value_pitch = 2 * value_blocks + 1
 //# set score_pitch = BK // 4 + 2
 //## Of eight numbers, an invocation's of a tile.
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
@@ -57,12 +62,10 @@ const QUERY = 2u;
 const KEYS = 4u;
 const VALUES = 8u;
 const SIZE = 8u;
-var<workgroup> upper: array<vec4<u32>, {{ BK * pitch }}>;
-var<workgroup> lower: array<vec4<u32>, {{ BK * pitch }}>;
+var<workgroup> keys: array<vec4<u32>, {{ 2 * BK * key_pitch }}>;
+var<workgroup> values: array<vec4<u32>, {{ 2 * BK * value_pitch }}>;
 var<workgroup> scores: array<array<vec4<u32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
 var<workgroup> seen: atomic<u32>;
-// The largest size of what this invocation staged last: of queries, of keys or of values.
-var<private> largest: f32;
 
 {{ turned_lines() }}
 
@@ -71,30 +74,34 @@ fn upper_part(x: vec4<f32>) -> vec4<f32> {
   return bitcast<vec4<f32>>((bitcast<vec4<u32>>(x) + vec4<u32>(0x1000u)) & vec4<u32>(0xffffe000u));
 }
 
-//##
-//## Writes the halves of two vec4s of numbers, eight to an entry.
-//# macro put_halves(first, second, upper_entry, lower_entry)
-    let upper_x = upper_part({{ first }});
-    let upper_y = upper_part({{ second }});
-    let lower_x = {{ first }} - upper_x;
-    let lower_y = {{ second }} - upper_y;
-    let half_a = vec4<f16>(upper_x);
-    let half_b = vec4<f16>(upper_y);
-    let half_c = vec4<f16>(lower_x);
-    let half_d = vec4<f16>(lower_y);
-    {{ upper_entry }} = vec4<u32>(bitcast<vec2<u32>>(half_a), bitcast<vec2<u32>>(half_b));
-    {{ lower_entry }} = vec4<u32>(bitcast<vec2<u32>>(half_c), bitcast<vec2<u32>>(half_d));
-//# endmacro
-/// Stages eight numbers of a line as halves.
-fn stage(entry: u32, first: vec4<f32>, second: vec4<f32>) {
-  let x = first * SCALE;
-  let y = second * SCALE;
-  let size = max(abs(x), abs(y));
-  largest = max(largest, max(max(size.x, size.y), max(size.z, size.w)));
-{{ put_halves("x", "y", "upper[entry]", "lower[entry]") }}
+/// Halves of eight numbers as they lie in memory.
+struct Halves {
+  upper: vec4<u32>,
+  lower: vec4<u32>,
 }
 
-/// What `largest` says of the query, the keys or the values.
+fn halves(x: vec4<f32>, y: vec4<f32>) -> Halves {
+  let upper_x = upper_part(x);
+  let upper_y = upper_part(y);
+  let lower_x = x - upper_x;
+  let lower_y = y - upper_y;
+  let half_a = vec4<f16>(upper_x);
+  let half_b = vec4<f16>(upper_y);
+  let half_c = vec4<f16>(lower_x);
+  let half_d = vec4<f16>(lower_y);
+  return Halves(
+    vec4<u32>(bitcast<vec2<u32>>(half_a), bitcast<vec2<u32>>(half_b)),
+    vec4<u32>(bitcast<vec2<u32>>(half_c), bitcast<vec2<u32>>(half_d)),
+  );
+}
+
+/// The largest size of eight numbers.
+fn size_of(x: vec4<f32>, y: vec4<f32>) -> f32 {
+  let four = max(abs(x), abs(y));
+  return max(max(four.x, four.y), max(four.z, four.w));
+}
+
+/// What the largest size says of the query, the keys or the values.
 fn seen_of(which: u32, size: f32) -> u32 {
   // Not with >, which NaN would pass.
   let fits = select(UNFIT, 0u, size < LARGEST);
@@ -123,24 +130,32 @@ fn {{ name }}_eight(row: u32, stride: u32, n: u32) -> array<vec4<f32>, 2> {
 {{ chunk_reader("value", DV) }}
 //##
 //## Asks memory for the lines from `first` on; those past the last one are read from it.
-//# macro load_lines(into, name, blocks, loads, first, last)
+//# macro load_lines(name, blocks, loads, first)
 //# for n in range(loads)
       {
         let e = thread_index + {{ n }}u * WORKGROUP;
-        let line = min({{ first }} + e / {{ 2 * blocks }}u, {{ last }});
-        {{ into }}[{{ n }}] = {{ name }}_eight({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, e % {{ 2 * blocks }}u);
+        let line = min({{ first }} + e / {{ 2 * blocks }}u, end - 1u);
+        {{ name }}_ahead[{{ n }}] = {{ name }}_eight({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, e % {{ 2 * blocks }}u);
       }
 //# endfor
 //# endmacro
 //##
-//# macro store_lines(from, blocks, loads, turns=false)
+//## Stages lines of `from`, from number `first` of it on, and notes the largest size among them.
+//# macro store_lines(from, memory, blocks, loads, size, turns=false, first=0)
+//# set pitch = 2 * blocks + 1
 //# for n in range(loads)
       {
         let e = thread_index + {{ n }}u * WORKGROUP;
         let line = {{ "turned(e / " ~ 2 * blocks ~ "u)" if turns else "e / " ~ 2 * blocks ~ "u" }};
 //#   set last_ones = (n + 1) * WORKGROUP > BK * 2 * blocks
         {{ "if (e < " ~ BK * 2 * blocks ~ "u) " if last_ones }}{
-          stage(line * {{ pitch }}u + e % {{ 2 * blocks }}u, {{ from }}[{{ n }}][0], {{ from }}[{{ n }}][1]);
+          let x = {{ from }}[{{ first + n }}][0] * SCALE;
+          let y = {{ from }}[{{ first + n }}][1] * SCALE;
+          {{ size }} = max({{ size }}, size_of(x, y));
+          let pair = halves(x, y);
+          let entry = line * {{ pitch }}u + e % {{ 2 * blocks }}u;
+          {{ memory }}[entry] = pair.upper;
+          {{ memory }}[entry + {{ BK * pitch }}u] = pair.lower;
         }
       }
 //# endfor
@@ -160,6 +175,85 @@ fn {{ name }}_eight(row: u32, stride: u32, n: u32) -> array<vec4<f32>, 2> {
 //#   endfor
     workgroupBarrier();
 //# endfor
+//# endmacro
+//##
+//## One turn: `tile` is the first key of its tile.
+//# macro take_tile(is_steady)
+    {
+//# for k in range(key_blocks)
+      var s_{{ k }} = Result();
+//# endfor
+//# for d in range(head_blocks)
+//#   for k in range(key_blocks)
+      {
+        let k = subgroupMatrixLoad<Right, col_major>(&keys, {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+        s_{{ k }} = subgroupMatrixMultiplyAccumulate(upper_query_{{ d }}, k, s_{{ k }});
+        s_{{ k }} = subgroupMatrixMultiplyAccumulate(lower_query_{{ d }}, k, s_{{ k }});
+        let rest = subgroupMatrixLoad<Right, col_major>(&keys, {{ (BK + 16 * k) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+        s_{{ k }} = subgroupMatrixMultiplyAccumulate(upper_query_{{ d }}, rest, s_{{ k }});
+      }
+//#   endfor
+//# endfor
+//# for k in range(key_blocks)
+      subgroupMatrixStore<row_major>(&scores[number], {{ 4 * k }}u, s_{{ k }}, {{ score_pitch }}u);
+//# endfor
+    }
+    workgroupBarrier();
+//# for c in range(span4)
+    s[{{ c }}] = bitcast<vec4<f32>>(scores[number][own + {{ 2 * c }}u]) * (params.query_scale / (SCALE * SCALE));
+//# endfor
+{{ store_lines("key_ahead", "keys", head_blocks, key_loads, "largest_key") }}
+{{ store_lines("value_ahead", "values", value_blocks, value_loads, "largest_value", turns=true) }}
+    if (tile + BK < end) {
+{{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
+{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
+    }
+//#   if not is_steady
+    let first_key = tile + 4u * part;
+{{ hide_unseen("tile") }}
+    if (looks || !all_visible) {
+      var max4 = s[0];
+//# for c in range(1, span4)
+      max4 = max(max4, s[{{ c }}]);
+//# endfor
+      var row_max = max(max(max4.x, max4.y), max(max4.z, max4.w));
+      row_max = max(row_max, subgroupShuffleXor(row_max, 1u));
+      reference = select(reference, max(reference, row_max), reference == LOWEST);
+    }
+    looks = !all_visible;
+//#   endif
+    var sum4 = vec4<f32>();
+//# for c in range(0, span4, 2)
+    {
+      let p = {{ exp_of("s[" ~ c ~ "] - reference") }};
+      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - reference") }};
+      sum4 += p + q;
+      let pair = halves(p, q);
+      scores[number][own + {{ c }}u] = pair.upper;
+      scores[number][own + {{ span4 + c }}u] = pair.lower;
+    }
+//# endfor
+    let sum = (sum4.x + sum4.y) + (sum4.z + sum4.w);
+    row_sum += sum;
+    largest_sum = max(largest_sum, sum);
+    workgroupBarrier();
+    {
+//# for k in range(key_blocks)
+      let upper_weights_{{ k }} = subgroupMatrixLoad<Left, row_major>(&scores[number], {{ 2 * k }}u, {{ score_pitch }}u);
+      let lower_weights_{{ k }} = subgroupMatrixLoad<Left, row_major>(&scores[number], {{ span4 + 2 * k }}u, {{ score_pitch }}u);
+//# endfor
+//# for k in range(key_blocks)
+//#   for n in range(value_blocks)
+      {
+        let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(upper_weights_{{ k }}, v, acc_{{ n }});
+        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(lower_weights_{{ k }}, v, acc_{{ n }});
+        let rest = subgroupMatrixLoad<Right, row_major>(&values, {{ (BK + 16 * k) * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(upper_weights_{{ k }}, rest, acc_{{ n }});
+      }
+//#   endfor
+//# endfor
+    }
 //# endmacro
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -183,9 +277,11 @@ fn main(
   var sums: array<vec4<f32>, {{ 2 * value_blocks }}>;
   var reference = LOWEST;
   var row_sum = 0.0;
-  // Of 16 weights of a turn.
+  var largest_query = 0.0;
+  var largest_key = 0.0;
+  var largest_value = 0.0;
+  // Of an invocation's weights in a turn.
   var largest_sum = 0.0;
-  var found = 0u;
 //# for n in range(value_blocks)
   var acc_{{ n }} = Result();
 //# endfor
@@ -194,127 +290,62 @@ fn main(
   var lower_query_{{ d }} = Left();
 //# endfor
 
+  // The query, the first keys and their values are asked for at once.
+  var query_ahead: array<array<vec4<f32>, 2>, {{ BQ // BK * key_loads }}>;
+  if (begin < end) {
+//# for pass in range(BQ // BK)
+//#   for n in range(key_loads)
+    {
+      let e = thread_index + {{ n }}u * WORKGROUP;
+      let line = min(first_row + {{ pass * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
+      query_ahead[{{ pass * key_loads + n }}] = query_eight(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
+    }
+//#   endfor
+//# endfor
+{{ load_lines("key", head_blocks, key_loads, "begin") }}
+{{ load_lines("value", value_blocks, value_loads, "begin") }}
+  }
   if (begin < end) {
     // The query goes to registers through the memory of the keys.
 //# for pass in range(BQ // BK)
-{{ load_lines("key_ahead", "query", head_blocks, key_loads, "first_row + " ~ pass * BK ~ "u", "last_row") }}
-{{ store_lines("key_ahead", head_blocks, key_loads) }}
+{{ store_lines("query_ahead", "keys", head_blocks, key_loads, "largest_query", first=pass * key_loads) }}
     workgroupBarrier();
 //#   for block in range(key_blocks)
     if (number == {{ pass * key_blocks + block }}u) {
 //#     for d in range(head_blocks)
-      upper_query_{{ d }} = subgroupMatrixLoad<Left, row_major>(&upper, {{ 16 * block * pitch + 2 * d }}u, {{ pitch }}u);
-      lower_query_{{ d }} = subgroupMatrixLoad<Left, row_major>(&lower, {{ 16 * block * pitch + 2 * d }}u, {{ pitch }}u);
+      upper_query_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys, {{ 16 * block * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+      lower_query_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys, {{ (BK + 16 * block) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     endfor
     }
 //#   endfor
     workgroupBarrier();
 //# endfor
-    found |= seen_of(QUERY, largest);
-    largest = 0.0;
-{{ load_lines("key_ahead", "key", head_blocks, key_loads, "begin", "end - 1u") }}
-{{ store_lines("key_ahead", head_blocks, key_loads) }}
-{{ load_lines("key_ahead", "key", head_blocks, key_loads, "begin + BK", "end - 1u") }}
-{{ load_lines("value_ahead", "value", value_blocks, value_loads, "begin", "end - 1u") }}
+{{ store_lines("key_ahead", "keys", head_blocks, key_loads, "largest_key") }}
+{{ load_lines("key", head_blocks, key_loads, "begin + BK") }}
     workgroupBarrier();
   }
-  var largest_key = largest;
-  var largest_value = 0.0;
-
   // Whether a row may see its first key in this turn.
   var looks = true;
-  var turn = 0u;
-  for (var tile = begin; tile < end; tile += BK) {
-    {
-//# for k in range(key_blocks)
-      var s_{{ k }} = Result();
-//# endfor
-//# for d in range(head_blocks)
-//#   for k in range(key_blocks)
-      {
-        let k = subgroupMatrixLoad<Right, col_major>(&upper, {{ 16 * k * pitch + 2 * d }}u, {{ pitch }}u);
-        s_{{ k }} = subgroupMatrixMultiplyAccumulate(upper_query_{{ d }}, k, s_{{ k }});
-        s_{{ k }} = subgroupMatrixMultiplyAccumulate(lower_query_{{ d }}, k, s_{{ k }});
-        let rest = subgroupMatrixLoad<Right, col_major>(&lower, {{ 16 * k * pitch + 2 * d }}u, {{ pitch }}u);
-        s_{{ k }} = subgroupMatrixMultiplyAccumulate(upper_query_{{ d }}, rest, s_{{ k }});
+  for (var block = begin; block < end; block += TURNS_SUMMED * BK) {
+    let block_end = min(end, block + TURNS_SUMMED * BK);
+    // Whether every row sees every key of these tiles, and has a reference.
+    let is_steady = !looks && block + TURNS_SUMMED * BK <= end && i32(block_end) - 1 <= first_position + params.window_right
+      && i32(block) >= last_position - params.window_left;
+    if (is_steady) {
+      for (var tile = block; tile < block_end; tile += BK) {
+{{ take_tile(true) }}
       }
-//#   endfor
-//# endfor
-//# for k in range(key_blocks)
-      subgroupMatrixStore<row_major>(&scores[number], {{ 4 * k }}u, s_{{ k }}, {{ score_pitch }}u);
-//# endfor
-    }
-    workgroupBarrier();
-//# for c in range(span4)
-    s[{{ c }}] = bitcast<vec4<f32>>(scores[number][own + {{ 2 * c }}u]) * (params.query_scale / (SCALE * SCALE));
-//# endfor
-    largest = 0.0;
-{{ store_lines("value_ahead", value_blocks, value_loads, true) }}
-    largest_value = max(largest_value, largest);
-    if (tile + BK < end) {
-{{ load_lines("value_ahead", "value", value_blocks, value_loads, "tile + BK", "end - 1u") }}
-    }
-    let first_key = tile + 4u * part;
-{{ hide_unseen("tile") }}
-    if (looks || !all_visible) {
-      var max4 = s[0];
-//# for c in range(1, span4)
-      max4 = max(max4, s[{{ c }}]);
-//# endfor
-      var row_max = max(max(max4.x, max4.y), max(max4.z, max4.w));
-      row_max = max(row_max, subgroupShuffleXor(row_max, 1u));
-      reference = select(reference, max(reference, row_max), reference == LOWEST);
-    }
-    looks = !all_visible;
-    var sum4 = vec4<f32>();
-//# for c in range(0, span4, 2)
-    {
-      let p = {{ exp_of("s[" ~ c ~ "] - reference") }};
-      let q = {{ exp_of("s[" ~ (c + 1) ~ "] - reference") }};
-      sum4 += p + q;
-{{ put_halves("p", "q", "scores[number][own + " ~ c ~ "u]", "scores[number][own + " ~ (span4 + c) ~ "u]") }}
-    }
-//# endfor
-    let sum = (sum4.x + sum4.y) + (sum4.z + sum4.w);
-    row_sum += sum;
-    largest_sum = max(largest_sum, sum);
-    workgroupBarrier();
-    {
-//# for k in range(key_blocks)
-      let upper_weights_{{ k }} = subgroupMatrixLoad<Left, row_major>(&scores[number], {{ 2 * k }}u, {{ score_pitch }}u);
-      let lower_weights_{{ k }} = subgroupMatrixLoad<Left, row_major>(&scores[number], {{ span4 + 2 * k }}u, {{ score_pitch }}u);
-//# endfor
-//# for k in range(key_blocks)
-//#   for n in range(value_blocks)
-      {
-        let v = subgroupMatrixLoad<Right, row_major>(&upper, {{ 16 * k * pitch + 2 * n }}u, {{ pitch }}u);
-        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(upper_weights_{{ k }}, v, acc_{{ n }});
-        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(lower_weights_{{ k }}, v, acc_{{ n }});
-        let rest = subgroupMatrixLoad<Right, row_major>(&lower, {{ 16 * k * pitch + 2 * n }}u, {{ pitch }}u);
-        acc_{{ n }} = subgroupMatrixMultiplyAccumulate(upper_weights_{{ k }}, rest, acc_{{ n }});
+    } else {
+      for (var tile = block; tile < block_end; tile += BK) {
+{{ take_tile(false) }}
       }
-//#   endfor
-//# endfor
     }
-    workgroupBarrier();
-    turn++;
-    if (turn % TURNS_SUMMED == 0u || tile + BK >= end) {
 {{ take_sums() }}
-    }
-    largest = 0.0;
-    if (tile + BK < end) {
-{{ store_lines("key_ahead", head_blocks, key_loads) }}
-    }
-    largest_key = max(largest_key, largest);
-    if (tile + 2u * BK < end) {
-{{ load_lines("key_ahead", "key", head_blocks, key_loads, "tile + 2u * BK", "end - 1u") }}
-    }
-    workgroupBarrier();
   }
 
   row_sum += subgroupShuffleXor(row_sum, 1u);
   let end_of_row = row_end(h, reference, row_sum);
-  found |= seen_of(KEYS, largest_key) | seen_of(VALUES, largest_value);
+  var found = seen_of(QUERY, largest_query) | seen_of(KEYS, largest_key) | seen_of(VALUES, largest_value);
   if (!(largest_sum < LARGEST) || !is_finite(row_sum)) {
     found |= UNFIT;
   }

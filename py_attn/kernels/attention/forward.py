@@ -13,7 +13,14 @@ from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.config import Config, Variant, configure, query_tiles
 from py_attn.kernels.attention.join import SPLIT_PARAMS, new_partials, partials_arg, plan_join, split_params
 from py_attn.kernels.attention.leading import Leading
-from py_attn.kernels.attention.matrix import ENABLE, MatrixTile, PairTile, matrix_args, template_variables
+from py_attn.kernels.attention.matrix import (
+    ENABLE,
+    MatrixTile,
+    PairTile,
+    matrix_args,
+    matrix_output,
+    template_variables,
+)
 from py_attn.kernels.attention.options import Call, Keywords, Options, resolve
 from py_attn.kernels.attention.packing import TILES, plan_tile_table
 from py_attn.kernels.attention.tiles import Tile
@@ -248,11 +255,13 @@ _KERNELS = {
 
 
 def _args(options: Options, config: Config, return_lse: bool, only_unfit: bool) -> list[Arg]:
-    args = matrix_args(options) if isinstance(config.tile, MatrixTile) else options.args()
+    on_halves = isinstance(config.tile, MatrixTile)
+    args = matrix_args(options) if on_halves else options.args()
     args += sink_args(options.sinks_dtype)
     if options.sequences is not None:
         args.append(TILES)
-    args.append(Arg("out", output_type(options.query.dtype), writes=True))
+    out = Arg("out", output_type(options.query.dtype), writes=True)
+    args.append(matrix_output(options) if on_halves else out)
     if return_lse:
         args.append(Arg("lse", "f32", writes=True))
     if config.tail_split:

@@ -16,6 +16,7 @@ from py_attn.gpu.kernel import Arg
 from py_attn.gpu.shader import SUBGROUP_ID
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, Tile
+from py_attn.kernels.operands import HALF_ELEMENTS
 
 #: What the shader's text enables.
 ENABLE = ("f16", "subgroups", "chromium_experimental_subgroup_matrix")
@@ -161,7 +162,7 @@ class PairTile(_Subgroups):
 
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
-        lines = 2 * self.keys * (2 * -(-max(head_dim, value_head_dim) // 16) + 1)
+        lines = 2 * self.keys * sum(2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim))
         return 16 * (lines + self.queries * (self.keys // 4 + 2)) + 16
 
     def constants(self) -> dict[str, object]:
@@ -275,10 +276,11 @@ def _pair_tile(options: Options, info: AdapterInfo, others: Sequence[Tile]) -> P
 
 
 def template_variables(options: Options) -> dict[str, object]:
-    """Template variables of the operands' layouts, and whether references of rows may stay as they are."""
+    """Template variables of the layouts in memory, and whether references of rows may stay as they are."""
     only_scaled = not options.problem.masking.softcap and not options.runs_code_per_score
     return {
         "keeps_references": only_scaled,
+        "out_layout": _output_layout(options),
         **{f"{x.name}_layout": x.layout for x in options.operands()},
     }
 
@@ -287,3 +289,12 @@ def matrix_args(options: Options) -> list[Arg]:
     """Declarations of the inputs: query, key and value are read as wide as their layouts allow."""
     wide = [x.wide_arg for x in options.operands()]
     return wide + options.args()[len(wide) :]
+
+
+def matrix_output(options: Options) -> Arg:
+    """The output's declaration: written eight elements at a time where rows begin at multiples of eight."""
+    return Arg("out", HALF_ELEMENTS[_output_layout(options)], writes=True)
+
+
+def _output_layout(options: Options) -> str:
+    return "packed4" if options.problem.value_head_dim % 8 else "packed8"
