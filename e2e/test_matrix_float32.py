@@ -17,9 +17,10 @@ from py_attn.kernels.attention.matrix import PairTile
 from py_attn.kernels.attention.tiles import Tile
 
 TILES = {
-    "one-block": PairTile(2, 16, 2, Tile(4, 8, 4, 16, 2, 4), "tiled"),
-    "two-blocks": PairTile(2, 32, 3, Tile(4, 8, 4, 16, 2, 4), "tiled"),
-    "tall": PairTile(4, 16, 4, Tile(4, 16, 4, 16, 2, 4), "tiled"),
+    "one-block": PairTile(2, 16, 2, False, Tile(4, 8, 4, 16, 2, 4), "tiled"),
+    "two-blocks": PairTile(2, 32, 3, False, Tile(4, 8, 4, 16, 2, 4), "tiled"),
+    "tall": PairTile(4, 16, 4, False, Tile(4, 16, 4, 16, 2, 4), "tiled"),
+    "in-turn": PairTile(2, 32, 2, True, Tile(4, 8, 4, 16, 2, 4), "tiled"),
 }
 EACH_TILE = pytest.mark.parametrize("tile", TILES.values(), ids=TILES)
 COMMON = {"variant": "matrix", "dtypes": dtypes("float32"), "batch": 1}

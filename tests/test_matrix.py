@@ -18,9 +18,9 @@ from tests.workgroup_text import workgroup_memory
 _FEATURES, (_CONFIG,) = MATRIX_ADAPTER["features"], MATRIX_ADAPTER["matrix_configs"]
 
 
-def launches(*shapes, dtype="float16", variant="matrix", **keywords):
-    """The dispatches of a call on an adapter with matrices."""
-    bridge = RecordingBridge(**MATRIX_ADAPTER)
+def launches(*shapes, dtype="float16", variant="matrix", limits=None, **keywords):
+    """The dispatches of a call on an adapter with matrices, and with other ``limits`` where given."""
+    bridge = RecordingBridge(**MATRIX_ADAPTER | (limits or {}))
     device = device_on(bridge)
     tensors = [device.empty(shape, dtype) for shape in shapes]
     kept = pa.attention(*tensors, variant=variant, **keywords)

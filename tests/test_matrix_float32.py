@@ -63,12 +63,24 @@ def test_naga_takes_all_but_the_matrices(d, dv):
     assert naga(texts) == {}
 
 
-@pytest.mark.parametrize(("d", "dv"), [(128, 128), (96, 48), (16, 80)])
-def test_tiles_know_their_memory(d, dv):
+@pytest.mark.parametrize(
+    ("d", "dv", "in_turn"),
+    [(128, 128, False), (96, 48, False), (16, 80, False), (32, 32, True), (7, 20, True)],
+)
+def test_tiles_know_their_memory(d, dv, in_turn):
     first, _ = launched((1, 16, 4096, d), (1, 16, 4096, d), (1, 16, 4096, dv))
     constants = {name: int(re.search(rf"const {name}: u32 = (\d+)u", first.wgsl)[1]) for name in ("BQ", "BK")}
-    tile = PairTile(constants["BQ"] // 16, constants["BK"], 4, Tile(4, 8, 4, 16, 2, 4))
+    tile = PairTile(constants["BQ"] // 16, constants["BK"], 4, in_turn, Tile(4, 8, 4, 16, 2, 4))
     assert workgroup_memory(first.wgsl) == tile.workgroup_bytes(d, dv)
+    assert ("var<workgroup> values" in first.wgsl) == (not in_turn)
+
+
+@pytest.mark.parametrize(("kib", "in_turn"), [(16, True), (32, False), (48, False)])
+def test_keys_and_values_take_turns_where_memory_is_short(kib, in_turn):
+    shape = (1, 16, 4096, 128)
+    first, _ = launched(shape, shape, shape, limits={"maxComputeWorkgroupStorageSize": kib << 10})
+    assert workgroup_memory(first.wgsl) <= kib << 10
+    assert ("var<workgroup> values" in first.wgsl) == (not in_turn)
 
 
 @pytest.mark.parametrize(

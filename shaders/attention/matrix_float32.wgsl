@@ -13,7 +13,9 @@
 //##   barrier: scores are read, the next keys and this tile's values staged, those behind them asked for; scores become
 //##     weights
 //##   barrier: weights · values are added
-//## As in attention/matrix.wgsl there is none before the next scores are stored, on memory of the same subgroup.
+//## As in attention/matrix.wgsl there is none before the next scores are stored, on memory of the same subgroup. With
+//## `in_turn` keys and values take turns in the same workgroup memory, so that more workgroups fit into a core, and the next
+//## keys are staged between two more barriers when the values have been read.
 //##
 //## A row's weights are relative to its maximum in the first tile that it sees, and do not move: float16 has room for
 //## weights of 2^15 times as much. What has no room, in weights or in the numbers times SCALE, and numbers so small that
@@ -35,6 +37,7 @@
 //## all banks, and matrices are stored without conflicts (bench/NOTES.md).
 //# set key_pitch = 2 * head_blocks + 1
 //# set value_pitch = 2 * value_blocks + 1
+//# set values = "keys" if in_turn else "values"
 //# set score_pitch = BK // 4 + 2
 //## Of eight numbers, an invocation's of a tile.
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
@@ -62,8 +65,10 @@ const QUERY = 2u;
 const KEYS = 4u;
 const VALUES = 8u;
 const SIZE = 8u;
-var<workgroup> keys: array<vec4<u32>, {{ 2 * BK * key_pitch }}>;
+var<workgroup> keys: array<vec4<u32>, {{ 2 * BK * ([key_pitch, value_pitch] | max if in_turn else key_pitch) }}>;
+//# if not in_turn
 var<workgroup> values: array<vec4<u32>, {{ 2 * BK * value_pitch }}>;
+//# endif
 var<workgroup> scores: array<array<vec4<u32>, {{ 16 * score_pitch }}>, SUBGROUPS>;
 var<workgroup> seen: atomic<u32>;
 
@@ -202,11 +207,15 @@ fn {{ name }}_eight(row: u32, stride: u32, n: u32) -> array<vec4<f32>, 2> {
 //# for c in range(span4)
     s[{{ c }}] = bitcast<vec4<f32>>(scores[number][own + {{ 2 * c }}u]) * (params.query_scale / (SCALE * SCALE));
 //# endfor
+//# if not in_turn
 {{ store_lines("key_ahead", "keys", head_blocks, key_loads, "largest_key") }}
-{{ store_lines("value_ahead", "values", value_blocks, value_loads, "largest_value", turns=true) }}
+//# endif
+{{ store_lines("value_ahead", values, value_blocks, value_loads, "largest_value", turns=true) }}
     if (tile + BK < end) {
 {{ load_lines("value", value_blocks, value_loads, "tile + BK") }}
+//# if not in_turn
 {{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
+//# endif
     }
 //#   if not is_steady
     let first_key = tile + 4u * part;
@@ -245,15 +254,23 @@ fn {{ name }}_eight(row: u32, stride: u32, n: u32) -> array<vec4<f32>, 2> {
 //# for k in range(key_blocks)
 //#   for n in range(value_blocks)
       {
-        let v = subgroupMatrixLoad<Right, row_major>(&values, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}, {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
         acc_{{ n }} = subgroupMatrixMultiplyAccumulate(upper_weights_{{ k }}, v, acc_{{ n }});
         acc_{{ n }} = subgroupMatrixMultiplyAccumulate(lower_weights_{{ k }}, v, acc_{{ n }});
-        let rest = subgroupMatrixLoad<Right, row_major>(&values, {{ (BK + 16 * k) * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        let rest = subgroupMatrixLoad<Right, row_major>(&{{ values }}, {{ (BK + 16 * k) * value_pitch + 2 * n }}u, {{ value_pitch }}u);
         acc_{{ n }} = subgroupMatrixMultiplyAccumulate(upper_weights_{{ k }}, rest, acc_{{ n }});
       }
 //#   endfor
 //# endfor
     }
+//# if in_turn
+    workgroupBarrier();
+{{ store_lines("key_ahead", "keys", head_blocks, key_loads, "largest_key") }}
+    if (tile + BK < end) {
+{{ load_lines("key", head_blocks, key_loads, "tile + 2u * BK") }}
+    }
+    workgroupBarrier();
+//# endif
 //# endmacro
 @compute @workgroup_size(WORKGROUP)
 fn main(

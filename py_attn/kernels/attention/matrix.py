@@ -32,6 +32,8 @@ _MAX_PAIR_HEAD_DIM = 128
 _PAIR_ROWS = (16, 32, 64, 128)
 # float32, for head dims up to so many: keys of a tile, and after how many tiles sums are taken out.
 _PAIR_KEYS = ((64, 32, 4), (128, 16, 8))
+# Up to this head dim keys and values take turns, so that three workgroups fit into a core in place of two.
+_MOST_IN_TURN = 32
 
 
 class _Subgroups:
@@ -148,6 +150,8 @@ class PairTile(_Subgroups):
         Keys of a tile, a multiple of 16 that divides ``queries``.
     turns_summed : int
         After so many tiles of keys the sums are taken out of the matrices.
+    in_turn : bool
+        Whether keys and values take turns in the same workgroup memory.
     other : Tile
         What computes a tile whose numbers do not fit into halves, with as many rows.
     other_variant : str
@@ -157,18 +161,21 @@ class PairTile(_Subgroups):
     subgroups: int
     keys: int
     turns_summed: int
+    in_turn: bool
     other: Tile
     other_variant: str = "subgroup"
 
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
-        lines = 2 * self.keys * sum(2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim))
+        pitches = [2 * -(-n // 16) + 1 for n in (head_dim, value_head_dim)]
+        lines = 2 * self.keys * (max(pitches) if self.in_turn else sum(pitches))
         return 16 * (lines + self.queries * (self.keys // 4 + 2)) + 16
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
         return self._of_subgroups(self.keys) | {
             "TURNS_SUMMED": self.turns_summed,
+            "in_turn": self.in_turn,
         }
 
 
@@ -256,14 +263,13 @@ def _pair_tile(options: Options, info: AdapterInfo, others: Sequence[Tile]) -> P
             "variant: matrix takes float32 without mask, score_mod, mask_mod, softcap and sinks; subgroup "
             "takes them"
         )
-    keys, turns = next((keys, turns) for most, keys, turns in _PAIR_KEYS if widest <= most)
     tiles = [
-        PairTile(other.queries // _ROWS, min(keys, other.queries), turns, other)
+        tile
         for other in others
         if other.queries in _PAIR_ROWS
+        if (tile := _pair_tile_with(other, p.head_dim, p.value_head_dim, info.limits))
     ]
     # The fastest one that keeps a GPU busy, or the one with the most workgroups.
-    tiles = [tile for tile in tiles if tile.fits(p.head_dim, p.value_head_dim, info.limits)]
     for tile in tiles:
         if p.batch * p.heads * -(-p.queries // tile.queries) >= BUSY_WORKGROUPS:
             return tile
@@ -273,6 +279,19 @@ def _pair_tile(options: Options, info: AdapterInfo, others: Sequence[Tile]) -> P
         f"variant: matrix with float32 head dims {p.head_dim} and {p.value_head_dim} needs more workgroup "
         "memory"
     )
+
+
+def _pair_tile_with(
+    other: Tile, head_dim: int, value_head_dim: int, limits: Mapping[str, int]
+) -> PairTile | None:
+    """The tile of as many rows as ``other``, or None where no form of it fits."""
+    widest = max(head_dim, value_head_dim)
+    keys, turns = next((keys, turns) for most, keys, turns in _PAIR_KEYS if widest <= most)
+    for in_turn in (True,) if widest <= _MOST_IN_TURN else (False, True):
+        tile = PairTile(other.queries // _ROWS, min(keys, other.queries), turns, in_turn, other)
+        if tile.fits(head_dim, value_head_dim, limits):
+            return tile
+    return None
 
 
 def template_variables(options: Options) -> dict[str, object]:
