@@ -43,7 +43,7 @@
 //# from "lib/storage.wgsl" import half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
-//# from "lib/matrix_rows.wgsl" import turned_lines, hide_unseen with context
+//# from "lib/matrix_rows.wgsl" import row_arguments, find_row, turned_lines, hide_unseen with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
@@ -501,20 +501,10 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# endmacro
 @compute @workgroup_size(WORKGROUP)
 fn main(
-  @builtin(workgroup_id) workgroup: vec3<u32>,
-  @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(subgroup_id) number: u32,
-  @builtin(subgroup_invocation_id) lane: u32,
+{{ row_arguments() }}
 ) {
 {{ find_query_tile() }}
-  let thread_index = (number * 32u + lane) % WORKGROUP;
-//# if spread
-  let row = lane / 2u % 16u;
-  let part = lane % 2u;
-//# else
-  let row = lane % 16u;
-  let part = lane / 16u % 2u;
-//# endif
+{{ find_row(spread) }}
   // Which team's member this subgroup is, which one of it, and of which of the team's rows this invocation has a part.
   let team_number = number / {{ team }}u;
   let side = number % {{ team }}u;
@@ -684,7 +674,7 @@ fn main(
 //# if hides
 //#   set own_vec4s = 2 * own_keys * ((own_values + own_keys - 1) // own_keys)
   if (!is_complete) {
-    // All of this invocation's vec4s once more.
+    // All of this invocation's vec4s once more, in pairs, of which the second may lie past the row's end.
     var first_four = vec4<f32>();
     for (var e = 0u; e < {{ team * own_vec4s }}u; e++) {
       let m = e / {{ own_vec4s }}u;

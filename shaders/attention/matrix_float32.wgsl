@@ -22,12 +22,12 @@
 //## halves would lose digits of them, make the tile unfit: its entry of `unfit` becomes 1, and attention/tiled.wgsl computes it
 //## in float32 afterwards. So NaN and infinities need no care here, but that none is overlooked.
 //##
-//## The TURNS_SUMMED turns between two looks at acc are steady ones where every row sees all their keys and has seen one
-//## before: then nothing is masked and no maximum looked for.
+//## The TURNS_SUMMED turns after which acc is taken out are steady ones where every row sees all of their keys and has seen
+//## one before them: then nothing is masked and no maximum looked for.
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/query_tile.wgsl" import find_query_tile with context
-//# from "lib/matrix_rows.wgsl" import turned_lines, hide_unseen with context
+//# from "lib/matrix_rows.wgsl" import row_arguments, find_row, turned_lines, hide_unseen with context
 //# set head_blocks = (D + 15) // 16
 //# set value_blocks = (DV + 15) // 16
 //# set key_blocks = BK // 16
@@ -274,15 +274,10 @@ fn {{ name }}_eight(row: u32, stride: u32, n: u32) -> array<vec4<f32>, 2> {
 //# endmacro
 @compute @workgroup_size(WORKGROUP)
 fn main(
-  @builtin(workgroup_id) workgroup: vec3<u32>,
-  @builtin(num_workgroups) workgroups: vec3<u32>,
-  @builtin(subgroup_id) number: u32,
-  @builtin(subgroup_invocation_id) lane: u32,
+{{ row_arguments() }}
 ) {
 {{ find_query_tile() }}
-  let thread_index = (number * 32u + lane) % WORKGROUP;
-  let row = lane / 2u % 16u;
-  let part = lane % 2u;
+{{ find_row(true) }}
   let own = row * {{ score_pitch }}u + part;
   let i = first_row + number * 16u + row;
   // Rows behind the last one have its query, and see what it sees.

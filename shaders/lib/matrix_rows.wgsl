@@ -3,6 +3,22 @@
 //## the weights of entries 4m + part and 4m + 2 + part to entry 2m + part. So of 16 keys the weights of 4 … 7 and of
 //## 8 … 11 change places; the values' lines do the same. Import with context: needs BK.
 //##
+//## The arguments of both kernels' entry points: which subgroup of its workgroup an invocation is in, and where in it.
+//# macro row_arguments()
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(subgroup_id) number: u32,
+  @builtin(subgroup_invocation_id) lane: u32,
+//#- endmacro
+//##
+//## Declares the invocation's number in its workgroup, its row among the subgroup's 16 and its part of it. With `spread`
+//## neighbours share a row, else invocations 16 apart.
+//# macro find_row(spread)
+  let thread_index = (number * 32u + lane) % WORKGROUP;
+  let row = {{ "lane / 2u" if spread else "lane" }} % 16u;
+  let part = {{ "lane" if spread else "lane / 16u" }} % 2u;
+//#- endmacro
+//##
 //# macro turned_lines()
 /// Where the values of a key lie: bits 2 and 3 of its number in the tile change places.
 fn turned(line: u32) -> u32 {
