@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from e2e.kernel_cases import FLOATS, VARIANTS, variants_in_turn
 from e2e.page.attention import has_variant
 from e2e.page.gradients import FORMS, HALVES
-from e2e.page.hidden import check_hidden, check_hidden_decode, check_largest, check_largest_gradients
+from e2e.page.hidden import (
+    check_hidden,
+    check_hidden_decode,
+    check_largest,
+    check_largest_gradients,
+    check_weight_zero,
+)
 from e2e.test_kernels_attention import TILES
 
 Case = dict[str, Any]
@@ -149,6 +155,27 @@ def test_split_tiles_and_unrolled(check, variant):
             where=["query", "key", "value"],
             share=0.01,
         ),
+    )
+
+
+@pytest.mark.quick("tiled")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_infinite_values_where_keys_end_within_a_step(check, variant):
+    # In place of the keys that would follow, kernels read the last one again.
+    common = {"variant": variant, "where": ["value"], "what": ["inf"], "share": 0.5, "forward_only": True}
+    sizes = ({"keys": 37}, {"keys": 1, "rows": 5}, {"keys": 70, "rows": 40, "head_dim": 33, "value_dim": 40})
+    ways: tuple[list[str], ...] = ([], ["lengths"], ["softcap"])
+    check(*(hidden(**common, **size, hide=hide) for size in sizes for hide in ways))
+    packed = {"row_lengths": [3, 0, 35, 4], "key_lengths": [7, 4, 33, 9]}
+    check(hidden(**common, **packed, hide=[]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_keys_of_weight_zero(check, variant):
+    common = {"seed": 4, "variant": variant}
+    check(
+        *({**common, "keys": keys, "lengths": lengths} for keys in (64, 70, 5) for lengths in (False, True)),
+        function=check_weight_zero,
     )
 
 

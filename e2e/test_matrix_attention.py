@@ -117,4 +117,6 @@ def test_hidden_numbers(lab, tile):
         )
         for m in range(2 * n, 2 * n + 2)
     ]
+    infinite = {"where": ["value"], "what": ["inf"], "share": 0.5, "value_dim": 24}
+    cases += [hidden(**case, **infinite, hide=hide) for hide in ([], ["lengths"])]
     lab.check(check_hidden, [emulated(case, tile) for case in cases])

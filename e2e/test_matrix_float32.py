@@ -82,5 +82,6 @@ def test_hidden_numbers(lab, tile):
         hidden(**case, hide=["window"], where=["key"], what=["inf", "-inf"]),
         hidden(**case, hide=["lengths"], where=["key", "value"], what=["nan"]),
         hidden(**case, hide=["causal"], where=["query"], what=["nan"]),
+        hidden(**case, hide=[], where=["value"], what=["inf"]),
     ]
     lab.check(check_hidden, [emulated(case, tile) for case in cases])

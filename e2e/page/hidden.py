@@ -273,6 +273,28 @@ async def check_hidden_decode(case):
     }
 
 
+async def check_weight_zero(case):
+    """Where a call hides no key, an infinite one may have the weight 0, and 0 · infinity is NaN."""
+    device, random, keys = pa.default_device(), np.random.default_rng(case["seed"]), case["keys"]
+    query, key, value = (normal(random, (1, 2, n, 8), "float32") for n in (21, keys, keys))
+    query, distant = np.abs(query), random.random(keys) < 0.3
+    distant[[0, -1]] = False, True
+    key[:, :, distant, 3] = -np.inf
+    value[:, :, distant, 5] = np.inf
+    lengths: dict[str, Any] = {"kv_lengths": [keys]} if case["lengths"] else {}
+    with poisoned(device):
+        config = variant_of(case, (query, key, value), lengths)
+        got = await pa.attention(query, key, value, variant=config, **lengths).numpy()
+
+    def reference(q, k, precision):
+        return [pa.reference.attention(q, k, value, compute_dtype=precision)]
+
+    with np.errstate(all="ignore"):
+        (exact,), (error,) = reference(query, key, np.float64), errors_of(reference, query, key)
+    exact[..., 5] = np.nan
+    return {"out": compare("out", got, exact, error)}
+
+
 async def check_largest(case):
     """Outputs near the largest number of float32: no kernel overflows on its way to them."""
     device, random = pa.default_device(), np.random.default_rng(case["seed"])

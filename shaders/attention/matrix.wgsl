@@ -33,7 +33,8 @@
 //## than one of moving turns alone. Where a mod, a mask or a softcap shapes scores all turns are moving ones.
 //##
 //## A weight of zero would make NaN of a value that is not finite, in a row that does not see it. So where keys are hidden
-//## moving turns leave such halves of values out, and seen_numbers_not_finite finds those that a row sees afterwards.
+//## moving turns leave such halves of values out, and seen_numbers_not_finite finds those that a row sees afterwards. Where
+//## keys are only hidden past the last one (`fills_up`), values are zeros there.
 //##
 //## row_sum adds the rounded weights, so that the weights in use sum to one: then a rounding error of a weight moves
 //## the output only as far as its value differs from the output. The LSE adds the unrounded weights.
@@ -226,7 +227,8 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //# endmacro
 //##
 //## Stages lines of which `loads` entries were asked for, number `first` and those behind it; the query's go where keys do.
-//# macro store_lines(name, blocks, loads, leaves_out=false, first=0)
+//## Those past the last are zeros where `tile` names the first line's number.
+//# macro store_lines(name, blocks, loads, leaves_out=false, first=0, tile="")
 //# for n in range(loads)
 //#   set eight = name ~ "_ahead[" ~ (first + n) ~ "]"
       {
@@ -237,7 +239,12 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //#   if name == "value"
         let line = turned(e / {{ 2 * blocks }}u);
         let column = e % {{ 2 * blocks }}u;
-        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = {{ "finite_halves(" ~ eight ~ ")" if leaves_out else eight }};
+//#     if tile
+        let eight = select(vec4<u32>(), {{ eight }}, {{ tile }} + e / {{ 2 * blocks }}u < end);
+//#     else
+        let eight = {{ "finite_halves(" ~ eight ~ ")" if leaves_out else eight }};
+//#     endif
+        {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = eight;
 //#   else
         let line = e / {{ 2 * blocks }}u;
         keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + e % {{ 2 * blocks }}u] = {{ eight }};
@@ -368,7 +375,7 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# if not in_turn
 {{ store_lines("key", head_blocks, key_loads) }}
 //# endif
-{{ store_lines("value", value_blocks, value_loads, moves and hides) }}
+{{ store_lines("value", value_blocks, value_loads, moves and hides, tile=tile if moves and fills_up else "") }}
 //## All loads of a turn stand together: what waits for one of them waits for all that are on their way. The driver moves
 //## loads down to where their numbers are used, behind barriers too, where they are waited for; not those behind a
 //## condition. With the code of a mask beside them registers are short, and what is gained is lost again.

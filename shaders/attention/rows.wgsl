@@ -1,5 +1,7 @@
 //## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and goes through the keys
-//## four at a time, with one step of the online softmax for each four.
+//## four at a time, with one step of the online softmax for each four. Behind the last key it is read again; where nothing
+//## else hides keys (`fills_up`), it shares its weight with these copies, since a weight of 0 would make NaN of an
+//## infinite value.
 //##
 //## Such an adapter runs invocations side by side in its vector registers, and its time goes not into arithmetic but
 //## into loads and stores, each of which is checked one number at a time. So four keys are loaded once for ROWS rows,
@@ -19,7 +21,7 @@
 //#   include "lib/seen_output.wgsl"
 //# endif
 //##
-//# set every_score = softcap or masks or has_score_mod or mask_kind != "none"
+//# set every_score = masks or has_score_mod or (softcap and hides)
 // Neighbours in a vector register go through the keys in step, so that they load the same addresses.
 const IN_STEP = 4u;
 
@@ -60,8 +62,10 @@ fn main(
   let end_row_in_step = min(first_row_in_step + IN_STEP * ROWS, at.queries);
   let begin = max(0, i32(first_row_in_step) + at.shift - params.window_left);
   let end = min(length, i32(end_row_in_step) + at.shift + params.window_right);
+//# if hides
   let seen_begin = last_position - params.window_left;
   let seen_end = min(length, first_position + params.window_right + 1);
+//# endif
 
   let kv_head = h / params.group;
   let query_head = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, h, at.query_begin));
@@ -104,11 +108,11 @@ fn main(
       scores[{{ r }}] += vec4<f32>(dot(q{{ r }}, k0), dot(q{{ r }}, k1), dot(q{{ r }}, k2), dot(q{{ r }}, k3));
 //# endfor
     }
-//# if every_score
+//# if hides
+//#   if not every_score
+    if (j < seen_begin || j + 4 > seen_end)
+//#   endif
     {
-//# else
-    if (j < seen_begin || j + 4 > seen_end) {
-//# endif
       for (var r = 0u; r < ROWS; r++) {
         let i = min(first_row + r, end_row - 1u);
         for (var n = 0; n < 4; n++) {
@@ -116,11 +120,22 @@ fn main(
         }
       }
     }
+//# elif softcap
+    for (var r = 0u; r < ROWS; r++) {
+      for (var n = 0; n < 4; n++) {
+        scores[r][n] = shaped(scores[r][n]);
+      }
+    }
+//# endif
+//# if fills_up
+    let share = 1.0 / f32(max(j + 5 - length, 1));
+    let shares = select(vec4<f32>(1.0), vec4<f32>(share), vec4<i32>(j) + vec4<i32>(0, 1, 2, 3) >= vec4<i32>(length - 1));
+//# endif
 //# for r in range(ROWS)
     let s{{ r }} = scores[{{ r }}];
     let new_max{{ r }} = max(max(row_max[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
     let rescale{{ r }} = {{ exp_of("row_max[" ~ r ~ "] - new_max" ~ r) }};
-    let p{{ r }} = {{ exp_of("s" ~ r ~ " - new_max" ~ r) }};
+    let p{{ r }} = {{ exp_of("s" ~ r ~ " - new_max" ~ r) }}{{ " * shares" if fills_up }};
     row_max[{{ r }}] = new_max{{ r }};
     row_sum[{{ r }}] *= rescale{{ r }};
     recent_sum[{{ r }}] = recent_sum[{{ r }}] * rescale{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));

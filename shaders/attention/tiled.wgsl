@@ -1,6 +1,9 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with register tiles: lib/tiles.wgsl has the two products, this
 //## file the online softmax between them. Rows are queries, columns are keys.
 //##
+//## Behind the last column it is read again. Where nothing else hides keys (`fills_up`), it shares its weight with these
+//## copies, since a weight of 0 would make NaN of an infinite value; otherwise lib/seen_output.wgsl looks afterwards.
+//##
 //## With `subgroups` the row maximum goes through shuffles among the TX invocations of a row, else
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
 //# from "lib/storage.wgsl" import reader, writer, half_types
@@ -41,8 +44,10 @@ var<workgroup> tile_live: u32;
 //# endif
 
 //# set neighbours = 2 if woven else 1
-//## See lib/tiles.wgsl. Head dim 64 is 1% faster with these, but slower where tiles may be split (bench/NOTES.md).
-//# set lines_before, values_before = (2, 6) if D4 == DV4 == 16 and not has_splits else (1, none)
+//## See lib/tiles.wgsl; measured for head dims 64 and 128 (bench/NOTES.md).
+//# set of_64 = (2, 4) if hides else (1, 4) if has_splits else (6, 8)
+//# set of_128 = (2, 10) if hides else (4, 8) if has_splits else (1, 8)
+//# set lines_before, values_before = {16: of_64, 32: of_128}.get(D4 if D4 == DV4 else 0, (1, none))
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
 //# set combine = "max({}, {})" if op == "max" else "({} + {})"
@@ -118,10 +123,12 @@ fn main(
 //# endif
 
   for (var tile = begin; tile < end; tile += BK) {
+//# if hides
     // Where every row sees every key of the tile there is nothing to check.
     let last_key = i32(tile + BK) - 1;
     let all_visible = tile + BK <= end && last_key <= first_position + params.window_right
       && i32(tile) >= last_position - params.window_left;
+//# endif
 //# if leaves_out
     // A tile that the mask hides from every row is not computed.
     var seen = false;
@@ -167,6 +174,7 @@ fn main(
     s[{{ n }}] = vec4<f32>(shaped(s[{{ n }}].x), shaped(s[{{ n }}].y), shaped(s[{{ n }}].z), shaped(s[{{ n }}].w));
 //#     endcall
 //#   endif
+//#   if hides
     if (!all_visible) {
 //#   call(r) each("r", ROWS, unrolled)
       // The keys that the row sees, counted from this invocation's first one.
@@ -180,6 +188,7 @@ fn main(
 //#     endcall
 //#   endcall
     }
+//#   endif
 //# endif
 
 //# call(r) each("r", ROWS, unrolled)
@@ -194,16 +203,33 @@ fn main(
     let maximum = new_max[{{ r }}];
     let rescale = {{ exp_of("row_max[" ~ r ~ "] - maximum") }};
     row_max[{{ r }}] = maximum;
-    var sum4 = vec4<f32>();
-//#   call(g) each("g", BK // (4 * TX), unrolled)
-    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - maximum") }};
-    sum4 += s[{{ r }} * SCORES + {{ g }}];
-    s[{{ r }} * SCORES + {{ g }}] *= SHRINK;
-//#   endcall
-    row_sum[{{ r }}] = row_sum[{{ r }}] * rescale + ((sum4.x + sum4.y) + (sum4.z + sum4.w));
+    row_sum[{{ r }}] *= rescale;
 //#   call(o) each("o", across, unrolled)
     acc[{{ r }} * ACROSS + {{ o }}] *= rescale;
 //#   endcall
+//#   call(g) each("g", BK // (4 * TX), unrolled)
+    s[{{ r }} * SCORES + {{ g }}] = {{ exp_of("s[" ~ r ~ " * SCORES + " ~ g ~ "] - maximum") }};
+//#   endcall
+//# endcall
+//# if fills_up
+    if (tile + BK > end) {
+      let share = 1.0 / f32(tile + BK - (end - 1u));
+//#   call(g) each("g", BK // (4 * TX), unrolled)
+      let column = vec4<u32>(tile + 4u * tx + 4u * TX * {{ g }}) + vec4<u32>(0u, 1u, 2u, 3u);
+      let shares = select(vec4<f32>(1.0), vec4<f32>(share), column >= vec4<u32>(end - 1u));
+//#     call(r) each("r", ROWS, unrolled)
+      s[{{ r }} * SCORES + {{ g }}] *= shares;
+//#     endcall
+//#   endcall
+    }
+//# endif
+//# call(r) each("r", ROWS, unrolled)
+    var sum4 = vec4<f32>();
+//#   call(g) each("g", BK // (4 * TX), unrolled)
+    sum4 += s[{{ r }} * SCORES + {{ g }}];
+    s[{{ r }} * SCORES + {{ g }}] *= SHRINK;
+//#   endcall
+    row_sum[{{ r }}] += (sum4.x + sum4.y) + (sum4.z + sum4.w);
 //# endcall
 
 {{ accumulate("acc", "s", "value", DV4, values_before=values_before) }}

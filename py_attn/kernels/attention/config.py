@@ -18,6 +18,8 @@ VARIANTS = ("auto", "naive", "rows", "tiled", "subgroup", "matrix")
 NAIVE_WORKGROUP = 64
 # Few invocations to a workgroup, so that short inputs still make work for every core.
 ROWS = {"WORKGROUP": 16, "ROWS": 4, "BQ": 64}
+# Keys that attention/rows.wgsl takes at a time.
+_KEYS_OF_ROWS = 4
 # Fewer queries leave parts of a CPU's vector registers empty, and the textbook form is as fast.
 _ROWS_MIN_QUERIES = 16
 # Subgroups of 4 allow only small tiles, and shuffles gain no more than a few percent.
@@ -53,6 +55,13 @@ class Config:
         if self.tile:
             return self.tile.queries
         return ROWS["BQ"] if self.variant == "rows" else NAIVE_WORKGROUP
+
+    @property
+    def keys_of_step(self) -> int:
+        """Keys that a workgroup, or an invocation of "naive" and "rows", takes at a time."""
+        if self.tile:
+            return self.tile.keys
+        return _KEYS_OF_ROWS if self.variant == "rows" else 1
 
     def constants(self) -> dict[str, object]:
         """The templates' variables."""

@@ -281,4 +281,15 @@ def _constants(options: Options, config: Config, info: AdapterInfo, return_lse: 
             "SHARES": config.tile.shares(in_vec4s(options.problem.value_head_dim)),
             "woven": config.variant == "tiled" or info.subgroup_min_size >= 2 * config.tile.tx,
         }
-    return found | {"has_splits": config.tail_split is not None, "return_lse": return_lse}
+    return found | {
+        # Where a call hides keys, numbers that are not finite are looked at afterwards.
+        "fills_up": _ends_within_a_step(options, config) and not options.hides,
+        "has_splits": config.tail_split is not None,
+        "return_lse": return_lse,
+    }
+
+
+def _ends_within_a_step(options: Options, config: Config) -> bool:
+    """Whether the keys that a workgroup takes at a time may be more than are left of a sequence."""
+    one_length = options.sequences is None and options.lengths_stride is None
+    return bool(options.problem.keys % config.keys_of_step) if one_length else config.keys_of_step > 1
