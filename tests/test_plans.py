@@ -325,6 +325,37 @@ def test_variants(adapter, variant, chosen):
     assert workgroups[0] == (4 if chosen == "naive" else 2 * params["tiles"])
 
 
+@pytest.mark.parametrize(
+    ("variant", "keys", "options", "fills_up"),
+    [
+        ("subgroup", 256, {}, False),
+        ("subgroup", 257, {}, True),
+        ("tiled", 256, {"softcap": 5.0}, False),
+        ("tiled", 300, {"softcap": 5.0}, True),
+        ("rows", 100, {}, False),
+        ("rows", 102, {}, True),
+        ("naive", 101, {}, False),
+        # Which keys there are is known on the GPU only.
+        ("subgroup", 256, {"kv_lengths": [256]}, True),
+        ("naive", 256, {"kv_lengths": [256]}, False),
+        # What is hidden in other ways is looked at afterwards.
+        ("subgroup", 257, {"causal": True}, False),
+        ("rows", 102, {"window": 5}, False),
+        ("tiled", 300, {"score_mod": lambda score, b, h, q, k: score - k}, False),
+    ],
+)
+def test_whether_the_last_key_fills_up_a_step(variant, keys, options, fills_up):
+    device = device_on(RecordingBridge(software=False, subgroup_size=32))
+    query, key = device.empty((1, 2, 100, 64)), device.empty((1, 2, keys, 64))
+    shader, *_ = attention_plan(device, query, key, key, variant=variant, **options)
+    assert shader.constants["fills_up"] == fills_up
+    packed = device.empty((256, 2, 64))
+    *_, (shader, *_) = plan(
+        device, pa.varlen_attention, packed, packed, packed, [0, 128, 256], [0, 128, 256], variant=variant
+    )
+    assert shader.constants["fills_up"] == (variant != "naive")
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     ("software", "variant", "chosen"),

@@ -101,6 +101,8 @@ def options_of_attention():
         yield {"transposed": True, "dtypes": (kind,) * 3}
     for queries in (1, 5, 1000):
         yield {"shape": {"queries": queries}}
+    for softcap, return_lse in itertools.product((None, 3.0), (False, True)):
+        yield {"shape": {"keys": 256}, "softcap": softcap, "return_lse": return_lse}
 
 
 def split_attention(device):
