@@ -45,7 +45,7 @@ var<workgroup> tile_live: u32;
 
 //# set neighbours = 2 if woven else 1
 //## See lib/tiles.wgsl; measured for head dims 64 and 128 (bench/NOTES.md).
-//# set of_64 = (2, 4) if hides else (1, 4) if has_splits else (6, 8)
+//# set of_64 = (1, 4) if hides or has_splits else (6, 8)
 //# set of_128 = (2, 10) if hides else (4, 8) if has_splits else (1, 8)
 //# set lines_before, values_before = {16: of_64, 32: of_128}.get(D4 if D4 == DV4 else 0, (1, none))
 //## Combine values[r] over the TX invocations of each row r.
