@@ -1,7 +1,6 @@
 //## Attention for adapters that compute on a CPU: an invocation owns ROWS query rows and goes through the keys
 //## four at a time, with one step of the online softmax for each four. Behind the last key it is read again; where nothing
-//## else hides keys (`fills_up`), it shares its weight with these copies, since a weight of 0 would make NaN of an
-//## infinite value.
+//## else hides keys (`fills_up`), these copies get a part of its weight (OF_COPY in lib/math.wgsl).
 //##
 //## Such an adapter runs invocations side by side in its vector registers, and its time goes not into arithmetic but
 //## into loads and stores, each of which is checked one number at a time. So four keys are loaded once for ROWS rows,
@@ -128,14 +127,13 @@ fn main(
     }
 //# endif
 //# if fills_up
-    let share = 1.0 / f32(max(j + 5 - length, 1));
-    let shares = select(vec4<f32>(1.0), vec4<f32>(share), vec4<i32>(j) + vec4<i32>(0, 1, 2, 3) >= vec4<i32>(length - 1));
+    let part = select(vec4<f32>(1.0), vec4<f32>(OF_COPY), vec4<i32>(j) + vec4<i32>(0, 1, 2, 3) >= vec4<i32>(length));
 //# endif
 //# for r in range(ROWS)
     let s{{ r }} = scores[{{ r }}];
     let new_max{{ r }} = max(max(row_max[{{ r }}], max(s{{ r }}.x, s{{ r }}.y)), max(s{{ r }}.z, s{{ r }}.w));
     let rescale{{ r }} = {{ exp_of("row_max[" ~ r ~ "] - new_max" ~ r) }};
-    let p{{ r }} = {{ exp_of("s" ~ r ~ " - new_max" ~ r) }}{{ " * shares" if fills_up }};
+    let p{{ r }} = {{ exp_of("s" ~ r ~ " - new_max" ~ r) }}{{ " * part" if fills_up }};
     row_max[{{ r }}] = new_max{{ r }};
     row_sum[{{ r }}] *= rescale{{ r }};
     recent_sum[{{ r }}] = recent_sum[{{ r }}] * rescale{{ r }} + ((p{{ r }}.x + p{{ r }}.y) + (p{{ r }}.z + p{{ r }}.w));

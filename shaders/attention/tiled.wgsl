@@ -1,8 +1,8 @@
 //## FlashAttention-2 (Dao, arXiv 2307.08691) with register tiles: lib/tiles.wgsl has the two products, this
 //## file the online softmax between them. Rows are queries, columns are keys.
 //##
-//## Behind the last column it is read again. Where nothing else hides keys (`fills_up`), it shares its weight with these
-//## copies, since a weight of 0 would make NaN of an infinite value; otherwise lib/seen_output.wgsl looks afterwards.
+//## Behind the last column it is read again. Where nothing else hides keys (`fills_up`), these copies get a part of its
+//## weight (OF_COPY in lib/math.wgsl); otherwise they are hidden, and lib/seen_output.wgsl looks for infinities afterwards.
 //##
 //## With `subgroups` the row maximum goes through shuffles among the TX invocations of a row, else
 //## through workgroup memory. Nothing depends on how large a subgroup is, only that TX divides it.
@@ -213,12 +213,11 @@ fn main(
 //# endcall
 //# if fills_up
     if (tile + BK > end) {
-      let share = 1.0 / f32(tile + BK - (end - 1u));
 //#   call(g) each("g", BK // (4 * TX), unrolled)
       let column = vec4<u32>(tile + 4u * tx + 4u * TX * {{ g }}) + vec4<u32>(0u, 1u, 2u, 3u);
-      let shares = select(vec4<f32>(1.0), vec4<f32>(share), column >= vec4<u32>(end - 1u));
+      let part = select(vec4<f32>(1.0), vec4<f32>(OF_COPY), column >= vec4<u32>(end));
 //#     call(r) each("r", ROWS, unrolled)
-      s[{{ r }} * SCORES + {{ g }}] *= shares;
+      s[{{ r }} * SCORES + {{ g }}] *= part;
 //#     endcall
 //#   endcall
     }

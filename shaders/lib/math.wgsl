@@ -8,6 +8,9 @@ const LN_2 = 0.6931471805599453f;
 // a float32 wherever their mean does. A power of two costs no digits.
 const SHRINK = 0x1p-18f;
 const UNSHRINK = 0x1p+18f;
+// Where keys end within a step, the last key is read again in place of those that would follow. Such a copy gets this part
+// of the key's weight: too little to count, but not 0, which would make NaN of an infinite value.
+const OF_COPY = 0x1p-32f;
 
 /// Minus infinity, compared as bits: compilers may assume that no float is infinite.
 fn is_hidden(x: f32) -> bool {
