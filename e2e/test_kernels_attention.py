@@ -387,6 +387,26 @@ def test_two_buffers_on_anything(check, cases):
     check(*(case | {"tile": tile} for case in cases))
 
 
+@pytest.mark.quick("64")
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_two_buffers_at_head_dims_that_are_scheduled_by_measurement(check, head_dim):
+    # Their parts are smaller than what larger tiles compute of a part before the next one is staged.
+    tile = dataclasses.asdict(TILES["two buffers"])
+    common = {
+        "variant": "tiled",
+        "tile": tile,
+        "head_dim": head_dim,
+        "value_head_dim": head_dim,
+        "queries": 35,
+    }
+    check(
+        attention_case(**common, keys=64),
+        attention_case(**common, keys=70),
+        attention_case(**common, keys=70, causal=True),
+        attention_case(**common, keys=70, tail_split=(5, 2)),
+    )
+
+
 # Whole tiles before those that are split or none, splits that end within the keys or begin behind them.
 TAIL_SPLITS = [(1, 1), (5, 2), (100, 4)]
 

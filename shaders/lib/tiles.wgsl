@@ -223,17 +223,18 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endcall
 //# if BUFFERS == 2
 //#   set pairs = (chunks + 1) // 2
+//#   set before = [lines_before, 4 * DEPTH4] | min
     for (var pair = 0u; pair < {{ pairs }}u; pair++) {
 //#   for buffer in (0, 1)
       {
       let chunk = 2u * pair + {{ buffer }}u;
       workgroupBarrier();
-{{ multiply_lines(scores, d4, buffer, 0, lines_before, resident) }}
+{{ multiply_lines(scores, d4, buffer, 0, before, resident) }}
 {{ store_lines(1 - buffer, resident) }}
 //#     call(ahead, first) look_ahead("chunk", 2 * pairs, next_tile)
 {{ load_lines(row, column, ahead ~ " * DEPTH4", first, resident) }}
 //#     endcall
-{{ multiply_lines(scores, d4, buffer, lines_before, 4 * DEPTH4 - lines_before, resident) }}
+{{ multiply_lines(scores, d4, buffer, before, 4 * DEPTH4 - before, resident) }}
       }
 //#   endfor
     }
@@ -361,7 +362,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //## load_values(column, d4, "0u", "tile").
 //# macro accumulate(acc, coefficients, column, d4, next_tile="tile + BK", values_before=none)
 //# if BUFFERS == 2
-//#   set before = (values_before or usual_values_before.get(d4, values_before_of_others)) // SHARES * SHARES
+//#   set wanted = values_before or usual_values_before.get(d4, values_before_of_others)
+//#   set before = [wanted, VALUE_KEYS] | min // SHARES * SHARES
 {{ store_weights(coefficients, "0u", (0,), 0) }}
     for (var pair = 0u; pair < {{ parts // 2 }}u; pair++) {
 //#   for buffer in (0, 1)
