@@ -20,7 +20,7 @@
 //#   include "lib/seen_output.wgsl"
 //# endif
 //##
-//# set every_score = masks or has_score_mod or (softcap and hides)
+//# set every_score = masks or has_score_mod or softcap
 // Neighbours in a vector register go through the keys in step, so that they load the same addresses.
 const IN_STEP = 4u;
 
