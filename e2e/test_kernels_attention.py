@@ -401,6 +401,8 @@ def test_two_buffers_at_head_dims_that_are_scheduled_by_measurement(check, head_
     }
     check(
         attention_case(**common, keys=64),
+        attention_case(**common, keys=16),
+        attention_case(**common, keys=64, tail_split=(5, 2)),
         attention_case(**common, keys=70),
         attention_case(**common, keys=70, causal=True),
         attention_case(**common, keys=70, tail_split=(5, 2)),

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2e.kernel_cases import FLOATS, VIEWS
+from e2e.page.cached import check_cached
 from e2e.page.decode import check_decode
+from e2e.test_kernels_rotary import cached_case
 
 
 def decode_case(*steps, **changes):
@@ -212,6 +214,37 @@ def test_storage_types(check, key, value):
 def test_head_dims(check, head_dim, value_head_dim):
     steps = [("append", 60), ("decode", 1), ("decode", 1, {"splits": 3})]
     check(decode_case(*steps, head_dim=head_dim, value_head_dim=value_head_dim, heads=6))
+
+
+@pytest.mark.parametrize("dtypes", [["float16", "bfloat16"], ["bfloat16", "float32"]])
+def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
+    # Keys of halves are asked for while the queries are on their way, if these come in one turn, as those of one
+    # position do.
+    keywords = [{}, {"splits": 3}, {"window": 9, "softcap": 2.0}]
+    steps = [("append", 40, [40, 9]), *(("decode", 1, each) for each in keywords), ("decode", 5)]
+    adapter = {"software": False}
+    cases = [
+        cached_case(
+            *steps, pairs=0, dtypes=dtypes, ragged=True, head_dim=dim, value_head_dim=dim, adapter=adapter
+        )
+        for dim in (8, 16, 64, 104)
+    ]
+    for answer in lab.check(check_cached, cases):
+        error_ratios.note(["float16 or bfloat16"], "decode", max(answer.values()))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_value_groups_that_share_a_subgroup(check, dtype):
+    # Two of them add up their sums by shuffles where a segment has eight numbers.
+    steps = [("append", 60), ("decode", 1), ("decode", 1, {"splits": 3}), ("decode", 2, {"window": 20})]
+    check(
+        *(
+            decode_case(*steps, cache_dtypes=[keys, dtype], heads=heads, kv_heads=3, head_dim=key_dim,
+                        value_head_dim=value_dim)
+            for keys in (dtype, "float32")
+            for heads, key_dim, value_dim in ((3, 8, 8), (6, 8, 16), (3, 16, 16), (3, 24, 8))
+        )
+    )  # fmt: skip
 
 
 def test_large_scores(check):

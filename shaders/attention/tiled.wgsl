@@ -25,9 +25,12 @@
 //# if hides
 //#   include "lib/seen_output.wgsl"
 //# endif
+//## Where keys end with a tile no line needs a bound, if the tile that memory is asked for ahead has one. Measured for
+//## head dim 128, where it is faster, and 64, 80 and 96, where it is slower (bench/NOTES.md).
+//# set tiles_are_full = BUFFERS == 2 and D4 == DV4 == 32 and not hides and not fills_up
 {{ vec4_reader("query", D4) }}
-{{ vec4_reader("key", D4) }}
-{{ vec4_reader("value", DV4) }}
+{{ vec4_reader("key", D4, bounded=not tiles_are_full) }}
+{{ vec4_reader("value", DV4, bounded=not tiles_are_full) }}
 {{ tile_memory(DV4, D4 if query_resident else 0) }}
 // Vec4s of the values' head dim that an invocation writes, and that it sums.
 const COLUMNS = {{ (DV4 + TX - 1) // TX }}u;
@@ -44,10 +47,12 @@ var<workgroup> tile_live: u32;
 //# endif
 
 //# set neighbours = 2 if woven else 1
-//## See lib/tiles.wgsl; measured for head dims 64 and 128 (bench/NOTES.md).
-//# set of_64 = (1, 4) if hides or has_splits else (6, 8)
-//# set of_128 = (2, 10) if hides else (4, 8) if has_splits else (1, 8)
-//# set lines_before, values_before = {16: of_64, 32: of_128}.get(D4 if D4 == DV4 else 0, (1, none))
+//## The order of the products with keys, and how much of a step is computed before the next one is staged
+//## (lib/tiles.wgsl), measured for head dims 64 and 128, and for 40, 80, 96, 112 and 160 together (bench/NOTES.md).
+//# set of_64 = ("vec4s", 1, 4) if hides or has_splits else ("vec4s", 6, 8)
+//# set of_128 = ("vec4s", 2, 10) if hides else ("columns", 1, 8) if has_splits else ("vec4s", 1, 8)
+//# set of_others = ("rows", 3, none)
+//# set order, lines_before, values_before = {16: of_64, 32: of_128}.get(D4 if D4 == DV4 else 0, of_others)
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
 //# set combine = "max({}, {})" if op == "max" else "({} + {})"
@@ -151,7 +156,11 @@ fn main(
     }
 //# endif
 
-{{ products("s", "query", "key", D4, query_resident, lines_before=lines_before) }}
+//# if tiles_are_full
+    let next_tile = min(tile + BK, end - BK);
+//# endif
+//# set next_tile = "next_tile" if tiles_are_full else "tile + BK"
+{{ products("s", "query", "key", D4, query_resident, next_tile=next_tile, lines_before=lines_before, order=order) }}
 //# if BUFFERS == 1
 {{ load_values("value", DV4, "0u", "tile") }}
 //# endif
@@ -231,7 +240,7 @@ fn main(
     row_sum[{{ r }}] += (sum4.x + sum4.y) + (sum4.z + sum4.w);
 //# endcall
 
-{{ accumulate("acc", "s", "value", DV4, values_before=values_before) }}
+{{ accumulate("acc", "s", "value", DV4, next_tile=next_tile, values_before=values_before) }}
   }
 //# if SHARES > 1
 {{ add_shares("acc", DV4, lanes * neighbours, subgroups) }}

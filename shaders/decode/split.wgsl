@@ -84,6 +84,13 @@
 //# set sum_count = PADDED * KEYS_PER_GROUP
 //# set held = [sum_count // LANES, 1] | max
 //# set holders = [sum_count, LANES] | min
+//## Whether memory is asked for the first keys and values while the queries are on their way, which then come in one turn.
+//## With keys other than halves that gains nothing (bench/NOTES.md).
+//# set of_halves = key_wide and key_dtype in ("float16", "bfloat16")
+//# set asks_early = prefetches and of_halves and ROWS * query_vec4s <= WORKGROUP
+//## Whether two neighbouring value groups, which lie in one subgroup, add up their sums before those of the workgroup meet.
+//# set adds_pairs = subgroups and TEAM > VALUE_LANES and acc_vec4s % 2 == 0
+//# set groups_added = 2 if adds_pairs else 1
 //## Values that a value group takes at a step.
 //# set values_per_group = TEAM // LANES * KEYS_PER_GROUP // (TEAM // VALUE_LANES)
 //##
@@ -91,7 +98,8 @@ const GROUPS = {{ TEAM // LANES }}u;
 const VALUE_GROUPS = {{ TEAM // VALUE_LANES }}u;
 const STEP = {{ TEAM // LANES * KEYS_PER_GROUP }}u;
 const TEAMS = {{ WORKGROUP // TEAM }}u;
-const VALUE_GROUPS_OF_WORKGROUP = {{ WORKGROUP // VALUE_LANES }}u;
+// Neighbouring invocations whose sums are of different numbers when the workgroup's are added up.
+const MERGED_LANES = {{ VALUE_LANES * groups_added }}u;
 //## The queries lie in the order in which lanes read them: by segment of a lane, by vec4 of the segment, by lane.
 var<workgroup> queries: array<vec4<f32>, {{ ROWS * query_vec4s }}>;
 var<workgroup> team_max: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
@@ -173,9 +181,15 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# endif
 //# endmacro
 //##
-//## Brings the rows' queries to workgroup memory, scaled.
+//## Brings the rows' queries to workgroup memory, scaled. With `asks_early` the caller's code runs while they are on their
+//## way.
 //# macro stage_queries()
+//# if asks_early
+  {
+    const begun = 0u;
+//# else
   for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
+//# endif
     let r = (begun + thread_index) / {{ query_vec4s }}u;
     let vec4_of_row = (begun + thread_index) % {{ query_vec4s }}u;
     let row = row_tile * ROWS + r;
@@ -186,6 +200,9 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
       let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, query_row));
       four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale{{ " * scales[2u * (b * params.kv_heads + kv_head)]" if key_dtype == "int8" }};
     }
+//# if asks_early
+{{ caller() }}
+//# endif
 //# if rotates
     four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
 //# endif
@@ -408,20 +425,30 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
   }
 //# endmacro
 //##
-//## Adds up acc over the workgroup's value groups, `count` vec4s of every invocation from vec4 `first` on, and writes
-//## them.
+//## Of two neighbouring value groups one gives its odd vec4s of acc away and gets the other's even ones, which it adds to
+//## its own: vec4 n of acc then is vec4 2n of both in the first group, and 2n + 1 in the second.
+//# macro add_pairs()
+  let keeps_odd = value_group % 2u == 1u;
+//# call(n) each("n", ROWS * acc_vec4s // 2, unrolled)
+  let even_sum = acc[2u * {{ n }}];
+  let odd_sum = acc[2u * {{ n }} + 1u];
+  acc[{{ n }}] = select(even_sum, odd_sum, keeps_odd) + {{ swapped("select(odd_sum, even_sum, keeps_odd)", VALUE_LANES) }};
+//# endcall
+//# endmacro
+//##
+//## Adds up acc over the workgroup, `count` vec4s of every invocation from vec4 `first` on, and writes them.
 //# macro merge_and_write(first, count)
   workgroupBarrier();
 //# call(n) each("n", count, unrolled)
-  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}] * team_factor[({{ first }}u + {{ n }}) / {{ acc_vec4s }}u * TEAMS + team];
+  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}] * team_factor[({{ first }}u + {{ n }}) / {{ acc_vec4s // groups_added }}u * TEAMS + team];
 //# endcall
   workgroupBarrier();
-  for (var e = thread_index; e < {{ count }}u * VALUE_LANES; e += WORKGROUP) {
+  for (var e = thread_index; e < {{ count }}u * MERGED_LANES; e += WORKGROUP) {
     var sum = vec4<f32>();
-    for (var other = 0u; other < VALUE_GROUPS_OF_WORKGROUP; other++) {
-      sum += merged[e / VALUE_LANES * WORKGROUP + other * VALUE_LANES + e % VALUE_LANES];
+    for (var other = 0u; other < WORKGROUP / MERGED_LANES; other++) {
+      sum += merged[e / MERGED_LANES * WORKGROUP + other * MERGED_LANES + e % MERGED_LANES];
     }
-    let number = {{ first }}u + e / VALUE_LANES;
+    let number = {{ groups_added }}u * ({{ first }}u + e / MERGED_LANES) + e % MERGED_LANES / VALUE_LANES;
     let row = row_tile * ROWS + number / {{ acc_vec4s }}u;
     let n = number % {{ acc_vec4s }}u;
     let vec4_of_row = {{ value_vec4s }}u * (e % VALUE_LANES + VALUE_LANES * (n / {{ value_vec4s }}u)) + n % {{ value_vec4s }}u;
@@ -568,11 +595,16 @@ fn main(
 
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
-{{ stage_queries() }}
-//# if prefetches
+//# macro load_first_step()
 {{ load_keys("begin + team * STEP", "k") }}
 {{ load_scales("begin") }}
 {{ load_values("begin + team * STEP") }}
+//# endmacro
+//# call stage_queries()
+{{ load_first_step() }}
+//# endcall
+//# if prefetches and not asks_early
+{{ load_first_step() }}
 //# endif
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
@@ -613,7 +645,11 @@ fn main(
   }
 
 {{ merge_softmaxes() }}
-//# for first in range(0, ROWS * acc_vec4s, MERGED)
-{{ merge_and_write(first, [MERGED, ROWS * acc_vec4s - first] | min) }}
+//# if adds_pairs
+{{ add_pairs() }}
+//# endif
+//# set sums = ROWS * acc_vec4s // groups_added
+//# for first in range(0, sums, MERGED)
+{{ merge_and_write(first, [MERGED, sums - first] | min) }}
 //# endfor
 }

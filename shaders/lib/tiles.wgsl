@@ -79,10 +79,11 @@ var<workgroup> stage: array<vec4<f32>, {{ resident_rows + chunks * rows_vec4s }}
 var<workgroup> weights: array<vec4<f32>, {{ BUFFERS }}u * VALUE_KEYS * {{ BQ // 4 + 2 }}u>;
 //# endmacro
 //##
-//## fn X_vec4: vec4 d of line n of an operand of `d4` vec4s.
-//# macro vec4_reader(name, d4)
+//## fn X_vec4: vec4 d of line n of an operand of `d4` vec4s; of line `last` where n is beyond it, if that may be
+//## (`bounded`).
+//# macro vec4_reader(name, d4, bounded=True)
 fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
-  return {{ name }}_at4(head + min(n, last) * params.{{ name }}_strides.z, params.{{ name }}_strides.w, 4u * {{ "min(d, " ~ (d4 - 1) ~ "u)" if d4 % (BUFFERS * DEPTH4) else "d" }});
+  return {{ name }}_at4(head + {{ "min(n, last)" if bounded else "n" }} * params.{{ name }}_strides.z, params.{{ name }}_strides.w, 4u * {{ "min(d, " ~ (d4 - 1) ~ "u)" if d4 % (BUFFERS * DEPTH4) else "d" }});
 }
 //# endmacro
 //##
@@ -157,28 +158,34 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //# endif
 //# endmacro
 //##
-//## acc += factors · columnsᵀ, `across` vec4s of columns: row by row, every other one backwards, or column by column
-//## likewise. Then successive products share a column or a row, and GPUs that keep an operand read two registers instead
-//## of three, in one cycle instead of two (bench/NOTES.md).
-//# macro add_outer_product(acc, across, by_columns=False)
-//# call(o) each("o", across, unrolled)
-//#   if unrolled
-//#     for n in range(4 * ROWS)
-//#       set line, place = (n // ROWS, n % ROWS) if by_columns else (n // 4, n % 4)
-//#       set turned = (ROWS if by_columns else 4) - 1 - place if line % 2 else place
-//#       set r, c = (turned, line) if by_columns else (line, turned)
-      {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c }}], {{ acc }}[{{ r * across }}u + {{ o }}][{{ c }}]);
+//## acc += factors · columnsᵀ, with `across` vec4s of columns. Successive products share a row or a column: with `order`
+//## "rows" they go row by row, every other one backwards, with "columns" column by column likewise, with "vec4s" row by row
+//## through one vec4 of columns after the other. GPUs that keep an operand then read two registers instead of three, in
+//## one cycle instead of two. Which order is the fastest depends on what else the kernel contains (bench/NOTES.md).
+//# macro add_outer_product(acc, across, order)
+//# if unrolled
+//#   set together = 1 if order == "vec4s" else across
+//#   for first in range(0, across, together)
+//#     set lines, places = (4 * together, ROWS) if order == "columns" else (ROWS, 4 * together)
+//#     for n in range(lines * places)
+//#       set line, place = n // places, n % places
+//#       set turned = places - 1 - place if line % 2 else place
+//#       set r, c = (turned, line) if order == "columns" else (line, turned)
+//#       set o = first + c // 4
+      {{ acc }}[{{ r * across + o }}u][{{ c % 4 }}] = fma(factors[{{ r // 4 }}][{{ r % 4 }}], columns[{{ o }}][{{ c % 4 }}], {{ acc }}[{{ r * across + o }}u][{{ c % 4 }}]);
 //#     endfor
-//#   else
+//#   endfor
+//# else
+//#   call(o) each("o", across, unrolled)
 //#     call(r) each("r", ROWS, unrolled)
       {{ acc }}[{{ r }} * {{ across }}u + {{ o }}] = fma(vec4<f32>(factors[{{ r }} / 4u][{{ r }} % 4u]), columns[{{ o }}], {{ acc }}[{{ r }} * {{ across }}u + {{ o }}]);
 //#     endcall
-//#   endif
-//# endcall
+//#   endcall
+//# endif
 //# endmacro
 //##
 //## scores += the outer products of `count` numbers of the head dim, from `begin` on in the chunk.
-//# macro multiply_lines(scores, d4, buffer, begin, count, resident)
+//# macro multiply_lines(scores, d4, buffer, begin, count, resident, order)
 //# set rows_at = "RESIDENT_ROWS + 4u * DEPTH4 * chunk * ROW_PITCH" if resident else "LINES_" ~ buffer ~ " + " ~ columns_vec4s ~ "u"
 //# call(n) each("n", count, unrolled)
       let d = {{ begin }}u + {{ n }};
@@ -191,7 +198,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#   call(g) each("g", BK // (4 * TX), unrolled)
       columns[{{ g }}] = stage[LINES_{{ buffer }} + d * COLUMN_PITCH + {{ g }} * TX + tx];
 //#   endcall
-{{ add_outer_product(scores, BK // (4 * TX)) }}
+{{ add_outer_product(scores, BK // (4 * TX), order) }}
 //#   if d4 % (BUFFERS * DEPTH4)
       }
 //#   endif
@@ -215,8 +222,8 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ load_lines(row, column, "DEPTH4", first, resident) }}
 //# endmacro
 //##
-//## scores = rows · columnsᵀ over a head dim of `d4` vec4s.
-//# macro products(scores, row, column, d4, resident=False, next_tile="tile + BK", lines_before=1)
+//## scores = rows · columnsᵀ over a head dim of `d4` vec4s, in an order of add_outer_product.
+//# macro products(scores, row, column, d4, resident=False, next_tile="tile + BK", lines_before=1, order="vec4s")
 //# set chunks = (d4 + DEPTH4 - 1) // DEPTH4
 //# call(n) each("n", ROWS * BK // (4 * TX), unrolled)
     {{ scores }}[{{ n }}] = vec4<f32>();
@@ -229,12 +236,12 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
       {
       let chunk = 2u * pair + {{ buffer }}u;
       workgroupBarrier();
-{{ multiply_lines(scores, d4, buffer, 0, before, resident) }}
+{{ multiply_lines(scores, d4, buffer, 0, before, resident, order) }}
 {{ store_lines(1 - buffer, resident) }}
 //#     call(ahead, first) look_ahead("chunk", 2 * pairs, next_tile)
 {{ load_lines(row, column, ahead ~ " * DEPTH4", first, resident) }}
 //#     endcall
-{{ multiply_lines(scores, d4, buffer, before, 4 * DEPTH4 - before, resident) }}
+{{ multiply_lines(scores, d4, buffer, before, 4 * DEPTH4 - before, resident, order) }}
       }
 //#   endfor
     }
@@ -249,7 +256,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 {{ load_lines(row, column, "(chunk + 1u) * DEPTH4", "tile", resident) }}
       }
 //#   endif
-{{ multiply_lines(scores, d4, 0, 0, 4 * DEPTH4, resident) }}
+{{ multiply_lines(scores, d4, 0, 0, 4 * DEPTH4, resident, order) }}
     }
 //# endif
 //# endmacro
@@ -320,7 +327,7 @@ fn {{ name }}_vec4(head: u32, n: u32, last: u32, d: u32) -> vec4<f32> {
 //#   call(o) each("o", across, unrolled)
       columns[{{ o }}] = stage[VALUES_{{ buffer }} + k * {{ d4 }}u + {{ o }} * {{ lanes }}u + lane];
 //#   endcall
-{{ add_outer_product(acc, across, BUFFERS == 2) }}
+{{ add_outer_product(acc, across, "columns" if BUFFERS == 2 else "vec4s") }}
 //# endcall
 //# endmacro
 //##
