@@ -218,8 +218,8 @@ def test_head_dims(check, head_dim, value_head_dim):
 
 @pytest.mark.parametrize("dtypes", [["float16", "bfloat16"], ["bfloat16", "float32"]])
 def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
-    # Keys of halves are asked for while the queries are on their way, if these come in one turn, as those of one
-    # position do.
+    # Keys of halves are asked for while the queries are on their way, if these come in one turn, as those of
+    # one position do.
     keywords = [{}, {"splits": 3}, {"window": 9, "softcap": 2.0}]
     steps = [("append", 40, [40, 9]), *(("decode", 1, each) for each in keywords), ("decode", 5)]
     adapter = {"software": False}
