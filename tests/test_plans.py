@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import heapq
+import itertools
 import math
 import re
 
@@ -354,6 +355,32 @@ def test_whether_the_last_key_fills_up_a_step(variant, keys, options, fills_up):
         device, pa.varlen_attention, packed, packed, packed, [0, 128, 256], [0, 128, 256], variant=variant
     )
     assert shader.constants["fills_up"] == (variant != "naive")
+
+
+_PRODUCT = re.compile(r"s\[(\d+)u\]\[(\d)\] = fma\(factors\[(\d)\]\[(\d)\], columns\[(\d)\]\[(\d)\], ")
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["all", "causal"])
+@pytest.mark.parametrize(("head_dim", "queries"), [(64, 512), (96, 2048), (128, 4096), (128, 1024)])
+def test_successive_products_share_a_row_or_a_column(head_dim, queries, options):
+    # Whatever the order is: all rows times all columns of an invocation, each into its own sum.
+    device = device_on(
+        RecordingBridge(software=False, subgroup_size=32, maxComputeWorkgroupStorageSize=1 << 16)
+    )
+    x = device.empty((1, 32, queries, head_dim))
+    shader, *_ = plan(device, pa.attention, x, x, x, **options)[0]
+    rows, columns = shader.constants["ROWS"], shader.constants["BK"] // shader.constants["TX"]
+    products = []
+    for at, place, *operands in (map(int, found) for found in _PRODUCT.findall(shader.wgsl)):
+        row, column = 4 * operands[0] + operands[1], 4 * operands[2] + operands[3]
+        assert (at, place) == (row * columns // 4 + column // 4, column % 4)
+        products.append((row, column))
+    assert products
+    for first in range(0, len(products), rows * columns):
+        block = products[first : first + rows * columns]
+        assert sorted(block) == [(row, column) for row in range(rows) for column in range(columns)]
+        apart = [a for a, b in itertools.pairwise(block) if a[0] != b[0] and a[1] != b[1]]
+        assert len(apart) < columns // 4
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -49,9 +49,9 @@ var<workgroup> tile_live: u32;
 //# set neighbours = 2 if woven else 1
 //## The order of the products with keys, and how much of a step is computed before the next one is staged
 //## (lib/tiles.wgsl), measured for head dims 64 and 128, and for 40, 80, 96, 112 and 160 together (bench/NOTES.md).
-//# set of_64 = ("vec4s", 1, 4) if hides or has_splits else ("vec4s", 6, 8)
+//# set of_64 = ("vec4s", 1, 4) if hides else ("columns", 1, 6) if has_splits else ("vec4s", 6, 8)
 //# set of_128 = ("vec4s", 2, 10) if hides else ("columns", 1, 8) if has_splits else ("vec4s", 1, 8)
-//# set of_others = ("rows", 3, none)
+//# set of_others = ("columns", 2, 8) if hides else ("rows", 3, none)
 //# set order, lines_before, values_before = {16: of_64, 32: of_128}.get(D4 if D4 == DV4 else 0, of_others)
 //## Combine values[r] over the TX invocations of each row r.
 //# macro across_row(values, op)
