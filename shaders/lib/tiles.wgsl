@@ -21,7 +21,7 @@
 //## tile that comes first. The loops then hold two steps, one for each buffer, and ask without a condition: behind one,
 //## compilers copy what was asked for, and so wait for it.
 //##
-//## Lines past the last are read from the last one. Products are fma. Indices are sums and products of
+//## Lines past the last are read from the last one, if there may be any. Products are fma. Indices are sums and products of
 //## constants, remainders and loop counters that go up by one: Tint then knows them to be within their arrays
 //## and leaves out the clamp that it puts around every other index.
 //##
