@@ -141,7 +141,7 @@ def launch(
     limits: Limits,
     *,
     variant: str,
-    workgroups: int,
+    workgroups: int | tuple[int, int, int],
     params: dict[str, Any],
     constants: Mapping[str, Any],
     enable: tuple[str, ...] = (),
@@ -162,8 +162,9 @@ def launch(
         The adapter's limits.
     variant : str
         The variant's name in timings and errors.
-    workgroups : int
-        The number of workgroups, which are spread over x and y.
+    workgroups : int or tuple of int
+        The number of workgroups, which are spread over x and y; or how many there are along x, y and z, none
+        of them more than the device allows.
     params : mapping
         Values of the params, without the ``…_first`` fields of ``args``; those of absent tensors are 0.
     constants : mapping
@@ -187,7 +188,8 @@ def launch(
             first[field] = bind(given, arg.source, limits).first
     shader = _rendered(kernel, variant, tuple(args), tuple(constants.items()), enable, requires)
     packed = kernel.params.pack(**(first | params))
-    return Launch(shader, packed, grid(workgroups, grid_name, limits), tuple(arg.source for arg in args))
+    sizes = grid(workgroups, grid_name, limits) if isinstance(workgroups, int) else workgroups
+    return Launch(shader, packed, sizes, tuple(arg.source for arg in args))
 
 
 @functools.lru_cache(maxsize=1024)

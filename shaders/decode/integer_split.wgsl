@@ -21,7 +21,7 @@
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import rotation_in_subgroup with context
-//# from "lib/splits.wgsl" import find_split
+//# from "lib/splits.wgsl" import find_split, head_of, query_of with context
 //# from "lib/thread_index.wgsl" import thread_index_arguments, swapped with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -247,8 +247,8 @@ fn main(
 //# endif
   // The row of this invocation, and what it sees.
   let own_row = min(row_tile * ROWS + r, rows - 1u);
-  let own_head = kv_head * params.group + own_row / params.queries;
-  let own_query = own_row % params.queries;
+  let own_head = {{ head_of("own_row") }};
+  let own_query = {{ query_of("own_row") }};
   let position = i32(own_query) + shift;
 //# if not asks_each_key
 //#   if has_left_padding
@@ -283,15 +283,12 @@ fn main(
 //# endif
 
   {
-    let row = row_tile * ROWS + subgroup;
-    var four = vec4<f32>();
-    if (row < rows) {
-      let head = kv_head * params.group + row / params.queries;
-      let query_row = {{ "state_position()" if query_in_log else "row % params.queries" }};
-      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, query_row));
-      four = query_at4(at, params.query_strides.w, 4u * lane) * params.query_scale;
-    }
-    four = rotate(four, 4u * lane + vec4<u32>(0u, 1u, 2u, 3u));
+    // Without a branch, in which compilers would wait for memory: rows past the end have the last query.
+    let row = min(row_tile * ROWS + subgroup, rows - 1u);
+    let query_row = {{ "state_position()" if query_in_log else query_of("row") }};
+    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, {{ head_of("row") }}, query_row));
+    var four = query_at4(at, params.query_strides.w, 4u * lane) * params.query_scale;
+    four = rotate(four, subgroup_lane, ROUNDS + zero);
     // Compared as bits, in which infinities and NaN are the largest: the row then has a factor that is not finite.
     var largest_bits = largest_of(bitcast<vec4<u32>>(four) & vec4<u32>(0x7fffffffu));
 //# for bit in (1, 2, 4, 8, 16)

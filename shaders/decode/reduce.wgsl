@@ -54,8 +54,10 @@ fn main(
 //# for n in range(together)
     let split_{{ n }} = s + {{ n }}u * SPLITS_AT_ONCE;
     let at_{{ n }} = first + min(split_{{ n }}, params.splits - 1u);
+    let acc_{{ n }} = partial_out[at_{{ n }} * DV4 + min(column, DV4 - 1u)];
+//# endfor
+//# for n in range(together)
     let row_{{ n }} = select(vec2<f32>(LOWEST, 0.0), partial_rows[at_{{ n }}], split_{{ n }} < params.splits);
-    let acc_{{ n }} = select(vec4<f32>(), partial_out[at_{{ n }} * DV4 + min(column, DV4 - 1u)], split_{{ n }} < params.splits);
     new_max = max(new_max, row_{{ n }}.x);
 //# endfor
     let rescale = {{ exp_of("row_max - new_max") }};
@@ -100,7 +102,7 @@ fn main(
     }
   }
 //# if rotates
-  acc = rotate_back(acc, 4u * column + vec4<u32>(0u, 1u, 2u, 3u));
+  acc = rotate_back(acc, subgroup_lane, ROUNDS);
 //# endif
   if (thread_index < COLUMNS && column < DV4) {
     out_put4(4u * (row * DV4 + column), acc);

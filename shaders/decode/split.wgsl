@@ -46,7 +46,7 @@
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
 //# from "lib/segments.wgsl" import segment_reader with context
 //# from "lib/blocks.wgsl" import each
-//# from "lib/splits.wgsl" import find_split
+//# from "lib/splits.wgsl" import find_split, head_of, query_of with context
 //# if subgroups
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
@@ -84,10 +84,6 @@
 //# set sum_count = PADDED * KEYS_PER_GROUP
 //# set held = [sum_count // LANES, 1] | max
 //# set holders = [sum_count, LANES] | min
-//## Whether memory is asked for the first keys and values while the queries are on their way, which then come in one turn.
-//## With keys other than halves that gains nothing (bench/NOTES.md).
-//# set of_halves = key_wide and key_dtype in ("float16", "bfloat16")
-//# set asks_early = prefetches and of_halves and ROWS * query_vec4s <= WORKGROUP
 //## Whether two neighbouring value groups, which lie in one subgroup, add up their sums before those of the workgroup meet.
 //# set adds_pairs = subgroups and TEAM > VALUE_LANES and acc_vec4s % 2 == 0
 //# set groups_added = 2 if adds_pairs else 1
@@ -104,7 +100,6 @@ const MERGED_LANES = {{ VALUE_LANES * groups_added }}u;
 var<workgroup> queries: array<vec4<f32>, {{ ROWS * query_vec4s }}>;
 var<workgroup> team_max: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
 var<workgroup> team_sum: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
-var<workgroup> team_factor: array<f32, {{ ROWS * WORKGROUP // TEAM }}>;
 var<workgroup> merged: array<vec4<f32>, {{ ([MERGED, ROWS * acc_vec4s] | min) * WORKGROUP }}>;
 //# if not subgroups
 var<workgroup> exchanged: array<f32, {{ sum_count * WORKGROUP }}>;
@@ -181,30 +176,22 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# endif
 //# endmacro
 //##
-//## Brings the rows' queries to workgroup memory, scaled. With `asks_early` the caller's code runs while they are on their
-//## way.
+//## Brings the rows' queries to workgroup memory, scaled.
 //# macro stage_queries()
-//# if asks_early
-  {
-    const begun = 0u;
-//# else
   for (var begun = 0u; begun < {{ ROWS * query_vec4s }}u; begun += WORKGROUP) {
-//# endif
     let r = (begun + thread_index) / {{ query_vec4s }}u;
     let vec4_of_row = (begun + thread_index) % {{ query_vec4s }}u;
-    let row = row_tile * ROWS + r;
-    var four = vec4<f32>();
-    if (r < ROWS && row < rows && vec4_of_row < D4) {
-      let head = kv_head * params.group + row / params.queries;
-      let query_row = {{ "state_position()" if query_in_log else "row % params.queries" }};
-      let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, head, query_row));
-      four = query_at4(at, params.query_strides.w, 4u * vec4_of_row) * params.query_scale{{ " * scales[2u * (b * params.kv_heads + kv_head)]" if key_dtype == "int8" }};
-    }
-//# if asks_early
-{{ caller() }}
+    // Without a branch, in which compilers would wait for memory: rows past the end have the last query.
+    let row = min(row_tile * ROWS + min(r, ROWS - 1u), rows - 1u);
+    let query_row = {{ "state_position()" if query_in_log else query_of("row") }};
+    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, {{ head_of("row") }}, query_row));
+    var four = query_at4(at, params.query_strides.w, 4u * {{ "min(vec4_of_row, D4 - 1u)" if query_vec4s > D4 else "vec4_of_row" }});
+    four *= params.query_scale{{ " * scales[2u * (b * params.kv_heads + kv_head)]" if key_dtype == "int8" }};
+//# if query_vec4s > D4
+    four = select(four, vec4<f32>(), vec4_of_row >= D4);
 //# endif
 //# if rotates
-    four = rotate(four, 4u * vec4_of_row + vec4<u32>(0u, 1u, 2u, 3u));
+    four = rotate(four, subgroup_lane, ROUNDS);
 //# endif
     let segment = vec4_of_row / {{ key_vec4s }}u;
     let n = segment / LANES * {{ key_vec4s }}u + vec4_of_row % {{ key_vec4s }}u;
@@ -380,8 +367,8 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# endcall
 //# endmacro
 //##
-//## team_factor: what the team's acc of a row is multiplied with, so that the sum over teams is the normalised output.
-//# macro merge_softmaxes()
+//## Gives the workgroup each team's row_max and row_sum of each row.
+//# macro share_softmaxes()
 //# if not subgroups
   exchanged_of_row[thread_index] = row_sum;
   workgroupBarrier();
@@ -393,35 +380,6 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
   if (thread_index % TEAM < ROWS) {
     team_max[lane * TEAMS + team] = row_max;
     team_sum[lane * TEAMS + team] = row_sum;
-  }
-  workgroupBarrier();
-  if (thread_index < ROWS && row_tile * ROWS + thread_index < rows) {
-    var max_of_teams = LOWEST;
-    for (var t = 0u; t < TEAMS; t++) {
-      max_of_teams = max(max_of_teams, team_max[thread_index * TEAMS + t]);
-    }
-    var sum_of_teams = 0.0;
-    for (var t = 0u; t < TEAMS; t++) {
-      let weight = {{ exp_of("team_max[thread_index * TEAMS + t] - max_of_teams") }};
-      sum_of_teams = fma(team_sum[thread_index * TEAMS + t], weight, sum_of_teams);
-      team_factor[thread_index * TEAMS + t] = weight;
-    }
-    let end_of_row = row_end(own_head, max_of_teams, sum_of_teams);
-    let factor = end_of_row.x{{ " * scales[2u * (b * params.kv_heads + kv_head) + 1u]" if value_dtype == "int8" }};
-    for (var t = 0u; t < TEAMS; t++) {
-      team_factor[thread_index * TEAMS + t] *= factor * UNSHRINK;
-    }
-//# if hides
-    // From here on these are of the row, for seen_output.
-    team_max[thread_index * TEAMS] = max_of_teams;
-    team_sum[thread_index * TEAMS] = factor;
-//# endif
-    let row_of_split = ((b * params.heads + own_head) * params.queries + own_query) * params.splits + split;
-//# if return_lse
-    store_lse(row_of_split, end_of_row);
-//# elif is_partial
-    partial_rows[row_of_split] = end_of_row.zw;
-//# endif
   }
 //# endmacro
 //##
@@ -436,31 +394,56 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# endcall
 //# endmacro
 //##
-//## Adds up acc over the workgroup, `count` vec4s of every invocation from vec4 `first` on, and writes them.
+//## Adds up acc over the workgroup, `count` vec4s of every invocation from vec4 `first` on, and writes them. Each
+//## invocation finds the teams' softmax of its row by itself, so that nothing waits for it.
 //# macro merge_and_write(first, count)
+//# if first
   workgroupBarrier();
+//# endif
 //# call(n) each("n", count, unrolled)
-  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}] * team_factor[({{ first }}u + {{ n }}) / {{ acc_vec4s // groups_added }}u * TEAMS + team];
+  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}];
 //# endcall
   workgroupBarrier();
   for (var e = thread_index; e < {{ count }}u * MERGED_LANES; e += WORKGROUP) {
-    var sum = vec4<f32>();
-    for (var other = 0u; other < WORKGROUP / MERGED_LANES; other++) {
-      sum += merged[e / MERGED_LANES * WORKGROUP + other * MERGED_LANES + e % MERGED_LANES];
-    }
     let number = {{ groups_added }}u * ({{ first }}u + e / MERGED_LANES) + e % MERGED_LANES / VALUE_LANES;
-    let row = row_tile * ROWS + number / {{ acc_vec4s }}u;
+    let r = number / {{ acc_vec4s }}u;
     let n = number % {{ acc_vec4s }}u;
     let vec4_of_row = {{ value_vec4s }}u * (e % VALUE_LANES + VALUE_LANES * (n / {{ value_vec4s }}u)) + n % {{ value_vec4s }}u;
+    let row = row_tile * ROWS + r;
     if (row < rows && vec4_of_row < DV4) {
+      let head = {{ head_of("row") }};
+      var max_of_teams = LOWEST;
+      for (var t = 0u; t < TEAMS; t++) {
+        max_of_teams = max(max_of_teams, team_max[r * TEAMS + t]);
+      }
+      var sum_of_teams = 0.0;
+      for (var t = 0u; t < TEAMS; t++) {
+        sum_of_teams = fma(team_sum[r * TEAMS + t], {{ exp_of("team_max[r * TEAMS + t] - max_of_teams") }}, sum_of_teams);
+      }
+      let end_of_row = row_end(head, max_of_teams, sum_of_teams);
+      let factor = end_of_row.x{{ " * scales[2u * (b * params.kv_heads + kv_head) + 1u]" if value_dtype == "int8" }};
+      // Normalised before they are added, so that nothing overflows.
+      var sum = vec4<f32>();
+      for (var t = 0u; t < TEAMS; t++) {
+        let weight = {{ exp_of("team_max[r * TEAMS + t] - max_of_teams") }} * (factor * UNSHRINK);
+//# for part in range(TEAM // (VALUE_LANES * groups_added))
+        sum += merged[e / MERGED_LANES * WORKGROUP + t * TEAM + {{ part }}u * MERGED_LANES + e % MERGED_LANES] * weight;
+//# endfor
+      }
 //# if hides
       if (!all(are_finite(sum))) {
-        sum = seen_output(b, kv_head, number / {{ acc_vec4s }}u, row, begin, end, vec4_of_row, sum);
+        sum = seen_output(b, kv_head, r, row, begin, end, vec4_of_row, max_of_teams, factor, sum);
       }
 //# endif
-      let head = kv_head * params.group + row / params.queries;
-      let at = ((b * params.heads + head) * params.queries + row % params.queries) * params.splits + split;
+      let at = ((b * params.heads + head) * params.queries + {{ query_of("row") }}) * params.splits + split;
       out_put4(4u * (at * DV4 + vec4_of_row), sum);
+      if (vec4_of_row == 0u) {
+//# if return_lse
+        store_lse(at, end_of_row);
+//# elif is_partial
+        partial_rows[at] = end_of_row.zw;
+//# endif
+      }
     }
   }
 //# endmacro
@@ -468,16 +451,18 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# if hides
 
 /// A vec4 of the output of row `row`, the r-th of the workgroup, over the split's keys that it sees, where what the
-/// kernel found is not finite: as in lib/seen_output.wgsl.
-fn seen_output(b: u32, kv_head: u32, r: u32, row: u32, begin: u32, end: u32, vec4_of_row: u32, found: vec4<f32>) -> vec4<f32> {
-  let factor = team_sum[r * TEAMS];
+/// kernel found is not finite: as in lib/seen_output.wgsl. `row_max` is of the row over the split, and `factor` what its
+/// sum of weights times values is multiplied with.
+fn seen_output(
+  b: u32, kv_head: u32, r: u32, row: u32, begin: u32, end: u32, vec4_of_row: u32, row_max: f32, factor: f32, found: vec4<f32>,
+) -> vec4<f32> {
   if (!is_finite(factor)) {
     return found;
   }
   let first_cache_row = (b * params.kv_heads + kv_head) * params.capacity;
   let start = cache_start({{ element }});
   let length = i32(cache_length({{ element }}));
-  let position = i32(row % params.queries) + query_shift(length);
+  let position = i32({{ query_of("row") }}) + query_shift(length);
   let value_segment = vec4_of_row / {{ value_vec4s }}u;
   var lost = vec4<f32>();
   var sum = vec4<f32>();
@@ -502,7 +487,7 @@ fn seen_output(b: u32, kv_head: u32, r: u32, row: u32, begin: u32, end: u32, vec
 //# endif
     let entry = visible_entry(key);
 //# if asks_each_key
-    let s = score(product, b, kv_head * params.group + row / params.queries, row % params.queries, entry, position, length);
+    let s = score(product, b, {{ head_of("row") }}, {{ query_of("row") }}, entry, position, length);
     let seen = !is_hidden(s){{ " && is_behind_padding(entry, padding_of(b))" if has_left_padding }};
 //# else
     let s = shaped(product);
@@ -520,7 +505,7 @@ fn seen_output(b: u32, kv_head: u32, r: u32, row: u32, begin: u32, end: u32, vec
     value *= value_scale(cache_row * VALUE_PITCH);
 //# endif
     lost += select(value, vec4<f32>(), are_finite(value));
-    let weight = {{ exp_of("s - team_max[r * TEAMS]") }} * factor;
+    let weight = {{ exp_of("s - row_max") }} * factor;
     sum = clamp(fma(vec4<f32>(weight), select(vec4<f32>(), value, are_finite(value)), sum), vec4<f32>(LOWEST), vec4<f32>(-LOWEST));
   }
   return select(select(lost, sum, are_finite(lost)), found, are_finite(found));
@@ -578,8 +563,8 @@ fn main(
 //# endif
   // The row whose scores this invocation is left with, the first of their keys, and what the row sees.
   let own_row = min(row_tile * ROWS + lane % PADDED, rows - 1u);
-  let own_head = kv_head * params.group + own_row / params.queries;
-  let own_query = own_row % params.queries;
+  let own_head = {{ head_of("own_row") }};
+  let own_query = {{ query_of("own_row") }};
   let own_key = team * STEP + (lane % {{ holders }}u / PADDED) * GROUPS + group;
   let position = i32(own_query) + shift;
 //# if not asks_each_key
@@ -595,16 +580,11 @@ fn main(
 
 {{ row_tables("key", key_row) }}
 {{ row_tables("value", value_row) }}
-//# macro load_first_step()
+{{ stage_queries() }}
+//# if prefetches
 {{ load_keys("begin + team * STEP", "k") }}
 {{ load_scales("begin") }}
 {{ load_values("begin + team * STEP") }}
-//# endmacro
-//# call stage_queries()
-{{ load_first_step() }}
-//# endcall
-//# if prefetches and not asks_early
-{{ load_first_step() }}
 //# endif
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
@@ -644,7 +624,7 @@ fn main(
 //# endif
   }
 
-{{ merge_softmaxes() }}
+{{ share_softmaxes() }}
 //# if adds_pairs
 {{ add_pairs() }}
 //# endif

@@ -89,13 +89,17 @@ fn {{ function }}(first: u32, stride: u32, d: u32) -> vec4<f32> {
 //# endmacro
 //##
 //# macro random_signs()
-/// ±1 for the numbers e of a round, by a hash (Wellons' lowbias32).
-fn random_signs(e: vec4<u32>, round: u32) -> vec4<f32> {
+/// The sign bits of the numbers e of a round, by a hash (Wellons' lowbias32).
+fn random_signs(e: vec4<u32>, round: u32) -> vec4<u32> {
   var x = e + vec4<u32>(round * D + SEED);
   x = (x ^ (x >> vec4<u32>(16u))) * 0x7feb352du;
   x = (x ^ (x >> vec4<u32>(15u))) * 0x846ca68bu;
-  x ^= x >> vec4<u32>(16u);
-  return 1.0 - 2.0 * vec4<f32>(x & vec4<u32>(1u));
+  return (x ^ (x >> vec4<u32>(16u))) << vec4<u32>(31u);
+}
+
+/// v, negative where it was positive and the other way round for the numbers whose bit is set.
+fn with_signs(v: vec4<f32>, signs: vec4<u32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ signs);
 }
 //# endmacro
 //##
@@ -135,7 +139,7 @@ fn butterflies(v: vec4<f32>, e: vec4<u32>, vector: u32, stage: u32) -> vec4<f32>
 fn rotate(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec4<f32> {
   var y = v;
   for (var round = first_round; round < first_round + ROUNDS; round++) {
-    y *= random_signs(e, round);
+    y = with_signs(y, random_signs(e, round));
     for (var stage = 0u; stage < STAGES; stage++) {
       y = butterflies(y, e, vector, stage);
     }
@@ -150,39 +154,62 @@ fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec
     for (var stage = STAGES; stage > 0u; stage--) {
       x = butterflies(x, e, vector, stage - 1u);
     }
-    x *= random_signs(e, round - 1u);
+    x = with_signs(x, random_signs(e, round - 1u));
   }
   return x;
 }
 //# endmacro
 //##
-//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours by thread index keep a
-//## vector, each four neighbouring numbers e of it. Defines rotate(v, e), or rotate_back(v, e) with `inverse`. Import
-//## with context: needs D, ROUNDS and SEED, and `thread_index` found by lib/thread_index.wgsl.
+//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours keep a vector, the
+//## neighbour of number `lane`, a lane of its subgroup, the four numbers from 4 · lane modulo D on. Defines
+//## rotate(v, lane, rounds), or rotate_back with `inverse`. Import with context: needs D, ROUNDS and SEED.
+//##
+//## The signs come first, since v may still be on its way from memory. `rounds` is ROUNDS; where the caller has asked for
+//## other memory before, it should not be known to the compiler, which writes the loop out otherwise and moves what was
+//## asked for behind it.
 //# macro rotation_in_subgroup(inverse)
 {{ random_signs() }}
 
-fn {{ "rotate_back" if inverse else "rotate" }}(v: vec4<f32>, e: vec4<u32>) -> vec4<f32> {
-  var y = v;
-  for (var round = 0u; round < ROUNDS; round++) {
-//# if not inverse
-    y *= random_signs(e, round);
-//# endif
+fn {{ "rotate_back" if inverse else "rotate" }}(v: vec4<f32>, lane: u32, rounds: u32) -> vec4<f32> {
 //# set bits = range(D.bit_length() - 1) | list
+  let e = 4u * (lane % (D / 4u)) + vec4<u32>(0u, 1u, 2u, 3u);
+  // The signs of one round after the other, from the highest bit on.
+  var signs = vec4<u32>();
+//# for round in (range(ROUNDS) | reverse if inverse else range(ROUNDS))
+  signs |= random_signs(e, {{ round }}u) >> vec4<u32>({{ loop.index0 }}u);
+//# endfor
+//# for bit in bits[2:]
+  let side_{{ bit }} = select(1.0, -1.0, (lane & {{ 2 ** (bit - 2) }}u) != 0u);
+//# endfor
+  var y = v;
+  for (var round = 0u; round < rounds; round++) {
+    // The factor of all stages at once, and first, so that no sum overflows.
+    y *= {{ D ** -0.5 }}f;
+    let signs_of_round = signs & vec4<u32>(0x80000000u);
+    signs <<= vec4<u32>(1u);
+//# if not inverse
+    y = with_signs(y, signs_of_round);
+//# endif
 //# for bit in (bits if inverse else bits | reverse)
-{{ stage(2 ** bit) }}
+{{ stage(bit) }}
 //# endfor
 //# if inverse
-    y *= random_signs(e, ROUNDS - 1u - round);
+    y = with_signs(y, signs_of_round);
 //# endif
   }
   return y;
 }
 //# endmacro
 //##
-//# macro stage(half)
-    {
-      let other = {{ {1: "y.yxwz", 2: "y.zwxy"}.get(half) or swapped("y", half // 4) }};
-      y = select(y + other, other - y, (e & vec4<u32>({{ half }}u)) != vec4<u32>()) * 0.7071067811865476;
-    }
+//## Sums and differences of numbers that differ in a bit. Lanes are named by their number: with subgroupShuffleXor
+//## compilers add a check to each number (lib/thread_index.wgsl).
+//# macro stage(bit)
+//# if bit == 0
+    y = vec4<f32>(y.x + y.y, y.x - y.y, y.z + y.w, y.z - y.w);
+//# elif bit == 1
+    y = vec4<f32>(y.xy + y.zw, y.xy - y.zw);
+//# else
+//#   set lane_bit = 2 ** (bit - 2)
+    y = fma(y, vec4<f32>(side_{{ bit }}), {{ swapped("y", lane_bit) if lane_bit < 4 else "subgroupShuffle(y, lane ^ " ~ lane_bit ~ "u)" }});
+//# endif
 //# endmacro

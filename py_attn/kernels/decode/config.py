@@ -150,7 +150,7 @@ class WorkgroupShape:
         """Workgroup memory that the shader declares, in bytes."""
         sums = self.rows * -(-values.segments // self.value_lanes) * values.segment_numbers // 4
         found = 4 * self.rows * -(-keys.segments // self.lanes) * keys.segment_numbers * self.lanes
-        found += 3 * _in_16(4 * self.rows * self.workgroup // self.team)
+        found += 2 * _in_16(4 * self.rows * self.workgroup // self.team)
         found += 16 * min(self.merged, sums) * self.workgroup
         found += sum(_in_16(_TABLE_BYTES) for loads in (keys, values) if loads.codes)
         if self.subgroups:

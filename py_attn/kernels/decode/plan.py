@@ -259,7 +259,7 @@ def _launch_splits(
         call.tensors,
         info.limits,
         variant=f"{count}-row{'s' if count > 1 else ''}{', subgroup' if config.shape.subgroups else ''}",
-        workgroups=cache.batch * cache.kv_heads * config.row_tiles * config.splits,
+        workgroups=_split_grid(call, config),
         params={
             **_split_params(call, config, query_operand, lse),
             **config.split_range._asdict(),
@@ -267,7 +267,7 @@ def _launch_splits(
             **page_params(call.tensors),
         },
         constants=_split_constants(call, config, query_operand, out, sinks)
-        | _common_constants(call, query, lse)
+        | _common_constants(call, config, query, lse)
         | {
             "subgroup_ids": subgroup_ids,
             "is_partial": is_partial,
@@ -297,10 +297,23 @@ def _split_params(
     }
 
 
-def _common_constants(call: Call, query: tuple[str, Operand], lse: NewTensor | None) -> dict[str, Any]:
+def _split_grid(call: Call, config: Config | TileRuns) -> int | tuple[int, int, int]:
+    """Workgroups of either launch over the splits; their number where a dimension would be too long."""
+    cache = call.cache
+    sizes = config.splits * config.row_tiles, cache.kv_heads, cache.batch
+    fits = max(sizes) <= call.device.info.limits["maxComputeWorkgroupsPerDimension"]
+    return sizes if fits else math.prod(sizes)
+
+
+def _common_constants(
+    call: Call, config: Config | TileRuns, query: tuple[str, Operand], lse: NewTensor | None
+) -> dict[str, Any]:
     """Template variables of either launch over the splits."""
     name, operand = query
     return {
+        "flat_grid": isinstance(_split_grid(call, config), int),
+        "one_row_tile": config.row_tiles == 1,
+        "one_query": call.problem.queries == 1,
         "query_dtype": operand.dtype,
         "query_packed": operand.packed,
         "softcap": bool(call.problem.masking.softcap),
@@ -345,9 +358,9 @@ def _launch_tiles(
         call.tensors,
         call.device.info.limits,
         variant="4-row, matrices of integers",
-        workgroups=cache.batch * cache.kv_heads * runs.row_tiles * runs.splits,
+        workgroups=_split_grid(call, runs),
         params={**_split_params(call, runs, query_operand, lse), **runs.params(), "sinks_stride": 0},
-        constants=_common_constants(call, query, lse)
+        constants=_common_constants(call, runs, query, lse)
         | {
             "dtypes": dtypes,
             **sink_constants(None, dtypes),
