@@ -74,9 +74,9 @@ fn main(
   shared_sum[thread_index] = row_sum;
   shared_acc[thread_index] = acc;
   workgroupBarrier();
-//# if others_end
-  // Subgroups without a part in the output would only take the first one's turns.
-  if (subgroup_number * subgroup_size >= COLUMNS) {
+//# if others_end or not rotates
+  // Those without a part in the output would only take turns with the others.
+  if ({{ "subgroup_number * subgroup_size" if rotates else "thread_index" }} >= COLUMNS) {
     return;
   }
 //# endif
