@@ -36,6 +36,13 @@ def tiled(*steps, **changes):
     return cached_case(*steps, **{**common, "tiled": True, **changes})
 
 
+def test_where_a_dimension_of_the_grid_is_too_short(check):
+    # Workgroups then find by divisions what else their place in the grid says.
+    limits = {"maxComputeWorkgroupsPerDimension": 12}
+    steps = [("append", 600), ("decode", 5, {"splits": 5}), ("decode", 1, {"splits": 3})]
+    check(tiled(*steps, heads=4, kv_heads=2, capacity=640, adapter={"limits": limits}))
+
+
 @pytest.mark.parametrize("dtype", ["uniform4", "turboquant4"])
 @pytest.mark.parametrize(
     ("shape", "is_tiled"), [((2, 3, 130, 128), True), ((1, 2, 40, 128), False), ((3, 2, 9, 40), False)]

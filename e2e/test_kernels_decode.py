@@ -218,8 +218,6 @@ def test_head_dims(check, head_dim, value_head_dim):
 
 @pytest.mark.parametrize("dtypes", [["float16", "bfloat16"], ["bfloat16", "float32"]])
 def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
-    # Keys of halves are asked for while the queries are on their way, if these come in one turn, as those of
-    # one position do.
     keywords = [{}, {"splits": 3}, {"window": 9, "softcap": 2.0}]
     steps = [("append", 40, [40, 9]), *(("decode", 1, each) for each in keywords), ("decode", 5)]
     adapter = {"software": False}
@@ -231,6 +229,18 @@ def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
     ]
     for answer in lab.check(check_cached, cases):
         error_ratios.note(["float16 or bfloat16"], "decode", max(answer.values()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_where_a_dimension_of_the_grid_is_too_short(lab, error_ratios, dtype):
+    # Workgroups then find by divisions what else their place in the grid says.
+    steps = [("append", 60), ("decode", 1, {"splits": 13}), ("decode", 5, {"splits": 9}), ("decode", 5)]
+    case = cached_case(
+        *steps, pairs=0, dtypes=[dtype] * 2, heads=6, kv_heads=3, ragged=True, capacity=60,
+        adapter={"limits": {"maxComputeWorkgroupsPerDimension": 12}},
+    )  # fmt: skip
+    (answer,) = lab.check(check_cached, [case])
+    error_ratios.note(["splits"], "decode", max(answer.values()))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -43,7 +43,7 @@ def test_a_call_asks_for_what_it_uses(dims):
         "enable f16;\nenable subgroups;\nenable chromium_experimental_subgroup_matrix;\nrequires subgroup_id;"
     )
     assert workgroup_memory(launch.wgsl) <= 48 << 10
-    assert launch.workgroups == (4 * -(-100 // 64), 1, 1)
+    assert launch.workgroups == (4, 1, -(-100 // 64))
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,14 @@ def test_any_grid_has_room_and_little_waste(workgroups):
     assert max(x, y, z) <= 10
 
 
+def test_three_sizes_of_a_grid_stay():
+    device = device_on(RecordingBridge(maxComputeWorkgroupsPerDimension=10))
+    assert device.grid((10, 1, 9), "query") == (10, 1, 9)
+    for sizes in ((1, 11, 1), (1, 1), (2, 2, 2, 2)):
+        with pytest.raises(ValueError, match=r"query: expected a number .* 10 each, got \("):
+            device.grid(sizes, "query")
+
+
 def test_grids_beyond_all_dimensions_are_refused():
     device = device_on(RecordingBridge(maxComputeWorkgroupsPerDimension=10))
     with pytest.raises(ValueError, match="query: 101 workgroups needed, this device allows 100"):
@@ -900,7 +908,7 @@ def test_one_split_writes_the_result(device, cache):
     wanted = {"splits": 1, "split_span": 100, "first_key": 0, "start": 0, "capacity": 128, "keys": 100,
               "kv_heads": 3, "group": 2, "row_tiles": 1, "window_right": 0}  # fmt: skip
     assert {name: params[name] for name in wanted} == wanted
-    assert workgroups == (6, 1, 1)
+    assert workgroups == (1, 3, 2)
     assert list(buffers) == ["query", "key", "value", "out"]
     # Both heads of a group share a workgroup, so that keys and values are read once.
     assert shader.constants["ROWS"] == 2
@@ -911,13 +919,40 @@ def test_splits_are_combined(device, cache):
     split, reduce = plan(device, pa.decode_attention, query, cache, splits=7, return_lse=True)
     assert [shader.name for shader, *_ in (split, reduce)] == ["decode_split", "decode_reduce"]
     assert [split[1][name] for name in ("splits", "split_first", "split_span")] == [7, 15, 15]
-    assert split[2] == (2 * 3 * 7, 1, 1)
+    assert split[2] == (7, 3, 2)
     wanted = {"rows": 12, "splits": 7, "heads": 6, "queries": 1, "empty_lse": -math.inf}
     assert {name: reduce[1][name] for name in wanted} == wanted
     assert split[3]["out"][0] == reduce[3]["partial_out"][0]
     assert split[3]["partial_rows"][0] == reduce[3]["partial_rows"][0]
     partial, lse = pa.decode_partials(query, cache, splits=7)
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
+
+
+@pytest.mark.parametrize("queries", [1, 12])
+def test_where_a_dimension_of_the_grid_is_too_short_workgroups_count_themselves(queries):
+    device = device_on(RecordingBridge(maxComputeWorkgroupsPerDimension=20))
+    query, keys = device.empty((2, 6, queries, 16)), device.empty((2, 3, 100, 16))
+    cache = pa.KVCache(2, 3, 128, 16)
+    cache.append(keys, keys)
+    for splits in (1, 21):
+        split, *_ = plan(device, pa.decode_attention, query, cache, splits=splits)
+        shader, params, (x, y, z), _ = split
+        wanted = splits * params["row_tiles"]
+        if wanted <= 20:
+            assert (x, y, z) == (wanted, 3, 2)
+            assert "let b = workgroup.z;" in shader.wgsl
+        else:
+            assert 6 * wanted <= x * y < 6 * wanted + y
+            assert (z, max(x, y) <= 20) == (1, True)
+            assert "let b = work / params.splits / params.row_tiles / params.kv_heads;" in shader.wgsl
+
+
+@pytest.mark.parametrize(("queries", "divides"), [(1, False), (3, True)])
+def test_a_decode_of_one_position_divides_by_nothing_that_only_params_know(device, cache, queries, divides):
+    # But for its steps, whose number it finds while memory is on its way.
+    split, *_ = plan(device, pa.decode_attention, device.empty((2, 6, queries, 16)), cache, splits=3)
+    divisors = set(re.findall(r"[/%] (params\.\w+)", split[0].wgsl)) - {"params.split_stride"}
+    assert bool(divisors) == divides
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ import pytest
 
 import py_attn as pa
 from py_attn.gpu.device import make_default
+from py_attn.gpu.kernel import Launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import Binding, from_text
 from py_attn.viewer import Viewer
-from py_attn.viewer.panels.own_kernel import constants_in
+from py_attn.viewer.panels.own_kernel import constants_in, regrid
+from tests.recording_bridge import MATRIX_ADAPTER, RecordingBridge
 from tests.viewers import call
 
 SHAPE = {"length": 100, "heads": 4, "kv_heads": 2, "head_dim": 16}
@@ -83,6 +85,26 @@ def test_the_grid_and_the_params_follow_the_rows_of_a_tile(viewer, bridge):
     after = bridge.launches[-1]
     assert after.workgroups == (4 * 4, 1, 1)
     assert after.params != before.params
+
+
+def test_where_z_counts_the_tiles_it_follows_the_rows_of_a_tile():
+    device = asyncio.run(pa.request_device(RecordingBridge(**MATRIX_ADAPTER)))
+    inputs = [device.empty((3, 4, 100, 64), "float16") for _ in range(3)]
+    planned: list[Launch] = []
+
+    def keep(plan):
+        planned.extend(plan.launches)
+        return plan
+
+    with device.rewriting(keep):
+        pa.attention(*inputs, variant="matrix")
+    (launch,) = planned
+    assert launch.workgroups == (4, 3, 2)
+    text = launch.shader.wgsl.replace("const BQ: u32 = 64u;", "const BQ: u32 = 32u;")
+    changed, fixed = regrid(launch, text, splits=False)
+    assert (changed.workgroups, fixed) == ((4, 3, 4), "")
+    assert changed.params is not None
+    assert launch.shader.params.unpack(changed.params)["tiles"] == 4
 
 
 def test_what_stays_fixed_is_said(viewer, bridge):

@@ -13,8 +13,12 @@ from py_attn.kernels.attention.tiles import TailSplit, Tile
 
 @contextlib.contextmanager
 def another_adapter(device, changes):
-    """Kernels are planned as for an adapter that differs from this one in ``changes``."""
-    info = dataclasses.replace(device.info, **changes)
+    """Kernels are planned as for an adapter that differs from this one in ``changes``.
+
+    Limits that are not among them stay.
+    """
+    limits = {**device.info.limits, **changes.get("limits", {})}
+    info = dataclasses.replace(device.info, **(changes | {"limits": limits}))
     with mock.patch.object(device, "info", info), mock.patch.object(device, "plans", PlanCache()):
         yield
 

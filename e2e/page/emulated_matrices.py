@@ -6,7 +6,7 @@ rewrites the text on its way to the compiler.
 """
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 from e2e.page.configs import another_adapter
@@ -136,6 +136,7 @@ def emulate(wgsl):
     wgsl = re.sub(_END_OF_SUBGROUPS, "", wgsl)
     wgsl = re.sub(r"quadSwap([XY])\((\w+)\)", lambda m: _swap(m[2], _QUADS[m[1]]), wgsl)
     wgsl = re.sub(r"subgroupShuffleXor\((\w+), (\d+u)\)", lambda m: _swap(m[1], m[2]), wgsl)
+    wgsl = re.sub(r"subgroupShuffle\((\w+), lane \^ (\d+u)\)", lambda m: _swap(m[1], m[2]), wgsl)
     wgsl = re.sub(_ARGUMENTS, _EMULATED_ARGUMENTS, wgsl)
     for builtin, value in _BUILTINS.items():
         wgsl = wgsl.replace(builtin, value)
@@ -147,9 +148,14 @@ def emulate(wgsl):
     return wgsl + PRELUDE + _BYTES + (_MATRIX_PRELUDE if "emulated_load(" in wgsl else "")
 
 
+@contextmanager
 def adapter_of(case, device):
-    """The adapter that a case plans for: with ``tiled`` one with matrices, else that of ``adapter``."""
-    return emulated(device) if case.get("tiled") else another_adapter(device, case.get("adapter", {}))
+    """The adapter that a case plans for: with ``tiled`` one with matrices, changed as ``adapter`` says."""
+    with (
+        emulated(device) if case.get("tiled") else nullcontext(),
+        another_adapter(device, case.get("adapter", {})),
+    ):
+        yield
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from py_attn.gpu.shader import Shader
 from py_attn.gpu.tensor import Storage, Tensor, byte_span
 
 Limits = Mapping[str, int]
+#: A number of workgroups, or how many there are along x, y and z.
+Workgroups = int | tuple[int, int, int]
 
 
 class BoundBuffer(NamedTuple):
@@ -52,18 +54,25 @@ def _find_range(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
     return BoundBuffer(storage, begin, size, (first - begin) // tensor.kind.itemsize)
 
 
-def grid(workgroups: int, name: str, limits: Limits) -> tuple[int, int, int]:
-    """Spread ``workgroups`` over x and y so that neither exceeds the device's limit.
+def grid(workgroups: Workgroups, name: str, limits: Limits) -> tuple[int, int, int]:
+    """The sizes of a grid: as they are given, or so that neither x nor y exceeds the device's limit.
 
-    A shader finds its workgroup's number as ``workgroup_id.x + workgroup_id.y * num_workgroups.x`` and
-    returns when that is past the last one.
+    Of a grid of so many workgroups a shader finds its workgroup's number as
+    ``workgroup_id.x + workgroup_id.y * num_workgroups.x`` and returns when that is past the last one.
 
     Raises
     ------
     ValueError
-        When the workgroups are more than both dimensions hold.
+        When the workgroups are more than x and y hold, or one of three sizes is more than the device allows.
     """
     limit = limits["maxComputeWorkgroupsPerDimension"]
+    if isinstance(workgroups, tuple):
+        if len(workgroups) != 3 or max(workgroups) > limit:
+            raise ValueError(
+                f"{name}: expected a number of workgroups, or how many there are along x, y and z, of which "
+                f"this device allows {limit:,} each, got {workgroups}"
+            )
+        return workgroups
     if workgroups <= limit:
         return workgroups, 1, 1
     rows = -(-workgroups // limit)

@@ -13,7 +13,7 @@ import numpy as np
 from py_attn.arguments import check_int, check_real
 from py_attn.errors import DeviceLostError, WebGPUUnavailableError
 from py_attn.gpu import binding
-from py_attn.gpu.binding import BoundBuffer
+from py_attn.gpu.binding import BoundBuffer, Workgroups
 from py_attn.gpu.bridge import (
     AdapterInfo,
     Bridge,
@@ -382,7 +382,7 @@ class Device:
             self._rewrite = None
 
     @contextmanager
-    def replacing(self, label: str, shader: Shader, workgroups: int | None = None) -> Iterator[None]:
+    def replacing(self, label: str, shader: Shader, workgroups: Workgroups | None = None) -> Iterator[None]:
         """Run a shader of your own wherever a call inside would run the one called ``label``.
 
         It gets the same buffers, params and grid::
@@ -397,14 +397,14 @@ class Device:
             Kernel and variant, as timings and errors call it: ``timing.shader.label``.
         shader : Shader
             See :func:`py_attn.gpu.shader.from_text`.
-        workgroups : int, optional
-            How many workgroups run; as many as were planned unless given.
+        workgroups : int or tuple of int, optional
+            How many workgroups run, or how many along x, y and z; as were planned unless given.
 
         Raises
         ------
         ValueError
-            When the shader declares other params or buffers than the one it replaces, or nothing inside
-            ran that one.
+            When the shader declares other params or buffers than the one it replaces, when there are more
+            workgroups than the device allows, or when nothing inside ran that one.
         """
         rewrite = Replacement(label, shader, workgroups, self.info.limits)
         with self.rewriting(rewrite):
@@ -431,8 +431,8 @@ class Device:
         tensor.storage(name)
         return binding.bind(tensor, name, self.info.limits)
 
-    def grid(self, workgroups: int, name: str) -> tuple[int, int, int]:
-        """Spread ``workgroups`` over x and y: see :func:`py_attn.gpu.binding.grid`."""
+    def grid(self, workgroups: Workgroups, name: str) -> tuple[int, int, int]:
+        """The sizes of a grid of so many workgroups: see :func:`py_attn.gpu.binding.grid`."""
         return binding.grid(workgroups, name, self.info.limits)
 
     def flush(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from py_attn.gpu.binding import Limits, bind, check_buffer_count, grid
+from py_attn.gpu.binding import Limits, Workgroups, bind, check_buffer_count, grid
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.recorder import Recorder
 from py_attn.gpu.shader import Binding, Shader, render
@@ -141,7 +141,7 @@ def launch(
     limits: Limits,
     *,
     variant: str,
-    workgroups: int | tuple[int, int, int],
+    workgroups: Workgroups,
     params: dict[str, Any],
     constants: Mapping[str, Any],
     enable: tuple[str, ...] = (),
@@ -163,8 +163,7 @@ def launch(
     variant : str
         The variant's name in timings and errors.
     workgroups : int or tuple of int
-        The number of workgroups, which are spread over x and y; or how many there are along x, y and z, none
-        of them more than the device allows.
+        The number of workgroups, which are spread over x and y; or how many there are along x, y and z.
     params : mapping
         Values of the params, without the ``…_first`` fields of ``args``; those of absent tensors are 0.
     constants : mapping
@@ -188,8 +187,7 @@ def launch(
             first[field] = bind(given, arg.source, limits).first
     shader = _rendered(kernel, variant, tuple(args), tuple(constants.items()), enable, requires)
     packed = kernel.params.pack(**(first | params))
-    sizes = grid(workgroups, grid_name, limits) if isinstance(workgroups, int) else workgroups
-    return Launch(shader, packed, sizes, tuple(arg.source for arg in args))
+    return Launch(shader, packed, grid(workgroups, grid_name, limits), tuple(arg.source for arg in args))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from py_attn.gpu.binding import grid
+from py_attn.gpu.binding import Workgroups, grid
 from py_attn.gpu.shader import Shader
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ class Replacement:
         Whether it has replaced one.
     """
 
-    def __init__(self, label: str, shader: Shader, workgroups: int | None, limits: Mapping[str, int]) -> None:
+    def __init__(
+        self, label: str, shader: Shader, workgroups: Workgroups | None, limits: Mapping[str, int]
+    ) -> None:
         self.used = False
         self._label, self._shader, self._workgroups, self._limits = label, shader, workgroups, limits
         self._labels: dict[str, None] = {}

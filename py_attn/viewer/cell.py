@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from py_attn.gpu.binding import Workgroups
 from py_attn.gpu.kernel import Launch
 from py_attn.gpu.shader import Shader
 from py_attn.viewer.panels.operations import OPERATIONS
@@ -64,7 +65,7 @@ class Fork(NamedTuple):
     wgsl: str
     of: str
     planned: Launch
-    workgroups: int | None
+    workgroups: Workgroups | None
     shapes: list[tuple[int, ...]]
 
 

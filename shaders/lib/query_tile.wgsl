@@ -1,6 +1,7 @@
 //## Which rows a workgroup computes: a tile of the queries of one head of one sequence. Import with context: needs
-//## `varlen`, BQ and lib/sequences.wgsl, and `has_splits`: whether the last tiles are split along the keys
-//## (choose_tail_split in py_attn/kernels/attention/tiles.py).
+//## `varlen`, BQ and lib/sequences.wgsl, `has_splits`: whether the last tiles are split along the keys
+//## (choose_tail_split in py_attn/kernels/attention/tiles.py), and `grid_of_tiles`: whether a workgroup's place in the grid
+//## is its head, batch element and tile, which otherwise are found by divisions.
 //##
 //## find_query_tile returns from the kernel where there is no work for the workgroup. It declares h, b and the sequence
 //## `at`; the tile's first_row and last_row, counted in the sequence, and their positions among its keys; the keys
@@ -27,7 +28,7 @@
     return;
   }
   let work = min(turn, params.whole_tiles) + split_tile;
-//# else
+//# elif not grid_of_tiles
   let work = workgroup.x + workgroup.y * workgroups.x;
 //# endif
 //# if varlen
@@ -39,10 +40,17 @@
     return;
   }
 //# else
+//#   if grid_of_tiles
+  // The last tiles begin first, as in tile_of_work.
+  let h = workgroup.x;
+  let b = workgroup.y;
+  let tile_of_rows = params.tiles - 1u - workgroup.z;
+//#   else
 {{ tile_of_work() }}
   if (work >= params.tiles * all_heads) {
     return;
   }
+//#   endif
   let at = sequence(b);
 //# endif
   let length = at.keys;

@@ -232,6 +232,7 @@ def _launch(
         workgroups += tail.tiles * (tail.splits - 1)
     name = "matrix_float32" if isinstance(config.tile, PairTile) else config.variant
     kernel = _KERNELS.get(name, _KERNELS["tiled"])
+    sizes = _grid_of_tiles(options, config, tiles, info)
     subgroup_ids = config.variant in ("subgroup", "matrix") and SUBGROUP_ID in info.features
     return launch(
         kernel,
@@ -239,13 +240,26 @@ def _launch(
         call.tensors,
         info.limits,
         variant=config.variant,
-        workgroups=workgroups,
+        workgroups=sizes or workgroups,
         params=params,
         constants=_constants(options, config, info, lse is not None)
-        | {"subgroup_ids": subgroup_ids, "only_unfit": only_unfit},
+        | {"subgroup_ids": subgroup_ids, "only_unfit": only_unfit, "grid_of_tiles": sizes is not None},
         enable={"subgroup": ("subgroups",), "matrix": ENABLE}.get(config.variant, ()),
         requires=(SUBGROUP_ID,) if subgroup_ids else (),
     )
+
+
+def _grid_of_tiles(
+    options: Options, config: Config, tiles: int, info: AdapterInfo
+) -> tuple[int, int, int] | None:
+    """Heads, batch elements and tiles as the sizes of the grid, where a kernel finds its tile so.
+
+    That is faster for float16 on subgroup matrices only (bench/NOTES.md); packed sequences have a table.
+    """
+    sizes = options.problem.heads, options.problem.batch, tiles
+    fits = max(sizes) <= info.limits["maxComputeWorkgroupsPerDimension"]
+    is_faster = isinstance(config.tile, MatrixTile) and options.sequences is None
+    return sizes if is_faster and fits else None
 
 
 _KERNELS = {

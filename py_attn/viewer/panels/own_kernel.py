@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from py_attn.gpu.binding import grid
+from py_attn.gpu.binding import Workgroups, grid
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Launch, Plan
 from py_attn.gpu.shader import Shader, from_text
@@ -168,9 +168,9 @@ class Own:
 
 
 class Regrid(NamedTuple):
-    """The number of workgroups and the params that follow from changed constants, None for as planned."""
+    """The workgroups and the params that follow from changed constants, None for as planned."""
 
-    workgroups: int | None
+    workgroups: Workgroups | None
     params: bytes | None
 
 
@@ -199,7 +199,9 @@ def regrid(planned: Launch, wgsl: str, *, splits: bool) -> tuple[Regrid, str]:
         x, y, z = planned.workgroups
         others = x * y * z // params["tiles"]
         whole = {"tiles": tiles, "whole_tiles": tiles * others}
-        return Regrid(tiles * others, planned.shader.params.pack(**(params | whole))), ""
+        # Where a kernel finds its tile by its place in the grid, z counts the tiles.
+        sizes = (x, y, tiles) if "workgroup.z" in planned.shader.wgsl else tiles * others
+        return Regrid(sizes, planned.shader.params.pack(**(params | whole))), ""
     count = planned.workgroups[0] * planned.workgroups[1] * planned.workgroups[2]
     fixed = (
         f"{' and '.join(changed)} {'were' if len(changed) > 1 else 'was'} changed in the text; "
