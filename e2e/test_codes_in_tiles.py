@@ -38,8 +38,8 @@ def tiled(*steps, **changes):
 
 def test_where_a_dimension_of_the_grid_is_too_short(check):
     # Workgroups then find by divisions what else their place in the grid says.
-    limits = {"maxComputeWorkgroupsPerDimension": 12}
-    steps = [("append", 600), ("decode", 5, {"splits": 5}), ("decode", 1, {"splits": 3})]
+    limits = {"maxComputeWorkgroupsPerDimension": 40}
+    steps = [("append", 600), ("decode", 20, {"splits": 5}), ("decode", 1, {"splits": 3})]
     check(tiled(*steps, heads=4, kv_heads=2, capacity=640, adapter={"limits": limits}))
 
 

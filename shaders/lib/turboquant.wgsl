@@ -160,7 +160,7 @@ fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec
 }
 //# endmacro
 //##
-//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours keep a vector, the
+//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours, at least one, keep a vector, the
 //## neighbour of number `lane`, a lane of its subgroup, the four numbers from 4 · lane modulo D on. Defines
 //## rotate(v, lane, rounds), or rotate_back with `inverse`. Import with context: needs D, ROUNDS and SEED.
 //##
@@ -172,7 +172,7 @@ fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec
 
 fn {{ "rotate_back" if inverse else "rotate" }}(v: vec4<f32>, lane: u32, rounds: u32) -> vec4<f32> {
 //# set bits = range(D.bit_length() - 1) | list
-  let e = 4u * (lane % (D / 4u)) + vec4<u32>(0u, 1u, 2u, 3u);
+  let e = 4u * (lane % {{ [D // 4, 1] | max }}u) + vec4<u32>(0u, 1u, 2u, 3u);
   // The signs of one round after the other, from the highest bit on.
   var signs = vec4<u32>();
 //# for round in (range(ROUNDS) | reverse if inverse else range(ROUNDS))
