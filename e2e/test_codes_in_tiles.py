@@ -36,6 +36,10 @@ def tiled(*steps, **changes):
     return cached_case(*steps, **{**common, "tiled": True, **changes})
 
 
+def test_splits_that_the_reduction_reads_in_one_turn(check):
+    check(tiled(("append", 600), *(("decode", 1, {"splits": n}) for n in (63, 64, 65)), capacity=640))
+
+
 def test_where_a_dimension_of_the_grid_is_too_short(check):
     # Workgroups then find by divisions what else their place in the grid says.
     limits = {"maxComputeWorkgroupsPerDimension": 40}

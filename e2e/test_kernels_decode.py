@@ -231,6 +231,12 @@ def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
         error_ratios.note(["float16 or bfloat16"], "decode", max(answer.values()))
 
 
+def test_splits_that_the_reduction_reads_in_one_turn(check):
+    # 64 of them with 32 neighbours of eight columns; one less, and one more, take turns.
+    steps = [("append", 150), *(("decode", 1, {"splits": n}) for n in (63, 64, 65))]
+    check(*(decode_case(*steps, capacity=150, head_dim=dim, value_head_dim=dim) for dim in (24, 64)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_where_a_dimension_of_the_grid_is_too_short(lab, error_ratios, dtype):
     # Workgroups then find by divisions what else their place in the grid says.

@@ -928,6 +928,14 @@ def test_splits_are_combined(device, cache):
     assert (partial.shape, partial.dtype, lse.shape) == ((2, 6, 1, 7, 8), "float32", (2, 6, 1, 7))
 
 
+@pytest.mark.parametrize(("splits", "in_one_turn"), [(255, False), (256, True), (257, False)])
+def test_splits_that_the_reduction_reads_in_one_turn(device, cache, splits, in_one_turn):
+    _, reduce = plan(device, pa.decode_attention, device.empty((2, 6, 1, 16)), cache, splits=splits)
+    constants, wgsl = reduce[0].constants, reduce[0].wgsl
+    assert (2 * constants["WORKGROUP"] // constants["COLUMNS"] == splits) == in_one_turn
+    assert ("for (var s = thread_index / COLUMNS;" in wgsl) != in_one_turn
+
+
 @pytest.mark.parametrize("queries", [1, 12])
 def test_where_a_dimension_of_the_grid_is_too_short_workgroups_count_themselves(queries):
     device = device_on(RecordingBridge(maxComputeWorkgroupsPerDimension=20))

@@ -2,8 +2,9 @@
 //## each split (partial_rows): out = Σ w_s · out_s / Σ w_s with w_s = row_sum_s · exp(row_max_s - row_max). A workgroup
 //## computes COLUMNS vec4s of a row. COLUMNS neighbouring invocations take one split at a time, SPLITS_AT_ONCE of them
 //## side by side, each with an online softmax of its own; these are merged at the end. Each asks memory for `together`
-//## splits before it uses the first. With `rotates` a workgroup computes a whole row, which its first invocations
-//## rotate back; then there are few workgroups, and what counts is how seldom one waits for memory.
+//## splits before it uses the first; with `in_one_turn` these are all that there are, and none too many. With `rotates` a
+//## workgroup computes a whole row, which its first invocations rotate back; then there are few workgroups, and what
+//## counts is how seldom one waits for memory.
 //# from "lib/storage.wgsl" import writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# if rotates
@@ -19,7 +20,6 @@
 {{ thread_index_memory() }}
 //# endif
 
-//# set together = 8 if rotates else 2
 const SPLITS_AT_ONCE = WORKGROUP / COLUMNS;
 const BLOCKS = {{ (DV4 + COLUMNS - 1) // COLUMNS }}u;
 var<workgroup> shared_max: array<f32, WORKGROUP>;
@@ -49,15 +49,24 @@ fn main(
   var row_max = LOWEST;
   var row_sum = 0.0;
   var acc = vec4<f32>();
+//# if in_one_turn
+  {
+    let s = thread_index / COLUMNS;
+//# else
   for (var s = thread_index / COLUMNS; s < params.splits; s += {{ together }}u * SPLITS_AT_ONCE) {
+//# endif
     var new_max = row_max;
 //# for n in range(together)
     let split_{{ n }} = s + {{ n }}u * SPLITS_AT_ONCE;
-    let at_{{ n }} = first + min(split_{{ n }}, params.splits - 1u);
+    let at_{{ n }} = first + {{ "split_" ~ n if in_one_turn else "min(split_" ~ n ~ ", params.splits - 1u)" }};
     let acc_{{ n }} = partial_out[at_{{ n }} * DV4 + min(column, DV4 - 1u)];
 //# endfor
 //# for n in range(together)
+//#   if in_one_turn
+    let row_{{ n }} = partial_rows[at_{{ n }}];
+//#   else
     let row_{{ n }} = select(vec2<f32>(LOWEST, 0.0), partial_rows[at_{{ n }}], split_{{ n }} < params.splits);
+//#   endif
     new_max = max(new_max, row_{{ n }}.x);
 //# endfor
     let rescale = {{ exp_of("row_max - new_max") }};

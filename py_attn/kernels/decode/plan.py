@@ -80,6 +80,10 @@ _REDUCE_WORKGROUP = 256
 # faster where there are at least so many workgroups of them (bench/NOTES.md).
 _REDUCE_COLUMNS = 8
 _REDUCE_BUSY = 64
+# Splits that an invocation of the reduction asks memory for before it uses the first; where one workgroup
+# computes a whole row there are few of them, and each asks for more.
+_REDUCE_TOGETHER = 2
+_REDUCE_TOGETHER_OF_ROWS = 8
 
 
 def plan_attention(call: Call, config: Config | TileRuns, *, return_lse: bool) -> Plan:
@@ -437,6 +441,8 @@ def _launch_reduce(call: Call, config: Config | TileRuns, out: NewTensor, lse: N
     columns = wide if rows * -(-vec4s // wide) >= _REDUCE_BUSY else _REDUCE_COLUMNS
     # A row can be rotated only where one workgroup has all its columns.
     columns = vec4s if rotates else min(columns, power_of_two(vec4s))
+    workgroup = min(_REDUCE_WORKGROUP, most_invocations(info.limits))
+    together = _REDUCE_TOGETHER_OF_ROWS if rotates else _REDUCE_TOGETHER
     subgroup_ids = rotates and SUBGROUP_ID in info.features
     return launch(
         _REDUCE,
@@ -461,7 +467,9 @@ def _launch_reduce(call: Call, config: Config | TileRuns, out: NewTensor, lse: N
             "D": dim,
             "DV4": vec4s,
             "COLUMNS": columns,
-            "WORKGROUP": min(_REDUCE_WORKGROUP, most_invocations(info.limits)),
+            "WORKGROUP": workgroup,
+            "together": together,
+            "in_one_turn": config.splits == together * (workgroup // columns),
             "return_lse": lse is not None,
             "natural": call.mods.has_score_mod,
             "rotates": rotates,
