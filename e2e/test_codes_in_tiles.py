@@ -37,7 +37,8 @@ def tiled(*steps, **changes):
 
 
 def test_splits_that_the_reduction_reads_in_one_turn(check):
-    check(tiled(("append", 600), *(("decode", 1, {"splits": n}) for n in (63, 64, 65)), capacity=640))
+    steps = [("append", 65 * 128), *(("decode", 1, {"splits": n}) for n in (63, 64, 65))]
+    check(tiled(*steps, batch=1, heads=2, kv_heads=1, capacity=65 * 128, positions=9000))
 
 
 def test_where_a_dimension_of_the_grid_is_too_short(check):
