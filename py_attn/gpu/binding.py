@@ -55,9 +55,9 @@ def _find_range(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
 
 
 def grid(workgroups: Workgroups, name: str, limits: Limits) -> tuple[int, int, int]:
-    """The sizes of a grid: as they are given, or so that neither x nor y exceeds the device's limit.
+    """The sizes of a grid: three as they are given, or a number spread over x and y within their limit.
 
-    Of a grid of so many workgroups a shader finds its workgroup's number as
+    Where it is a number, a shader finds that of its own workgroup as
     ``workgroup_id.x + workgroup_id.y * num_workgroups.x`` and returns when that is past the last one.
 
     Raises

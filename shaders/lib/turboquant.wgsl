@@ -160,8 +160,8 @@ fn rotate_back(v: vec4<f32>, e: vec4<u32>, vector: u32, first_round: u32) -> vec
 }
 //# endmacro
 //##
-//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours, at least one, keep a vector, the
-//## neighbour of number `lane`, a lane of its subgroup, the four numbers from 4 · lane modulo D on. Defines
+//## The same within a subgroup and without memory, where D is a power of two: D / 4 neighbours, at least one, keep a
+//## vector, the one that is lane `lane` of its subgroup the four numbers from 4 · lane modulo D on. Defines
 //## rotate(v, lane, rounds), or rotate_back with `inverse`. Import with context: needs D, ROUNDS and SEED.
 //##
 //## The signs come first, since v may still be on its way from memory. `rounds` is ROUNDS; where the caller has asked for
