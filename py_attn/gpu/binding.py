@@ -54,6 +54,11 @@ def _find_range(tensor: Tensor, name: str, limits: Limits) -> BoundBuffer:
     return BoundBuffer(storage, begin, size, (first - begin) // tensor.kind.itemsize)
 
 
+def fits_in_grid(sizes: tuple[int, ...], limits: Limits) -> bool:
+    """Whether the device runs so many workgroups along each of x, y and z."""
+    return max(sizes) <= limits["maxComputeWorkgroupsPerDimension"]
+
+
 def grid(workgroups: Workgroups, name: str, limits: Limits) -> tuple[int, int, int]:
     """The sizes of a grid: three as they are given, or a number spread over x and y within their limit.
 
@@ -67,7 +72,7 @@ def grid(workgroups: Workgroups, name: str, limits: Limits) -> tuple[int, int, i
     """
     limit = limits["maxComputeWorkgroupsPerDimension"]
     if isinstance(workgroups, tuple):
-        if len(workgroups) != 3 or max(workgroups) > limit:
+        if len(workgroups) != 3 or not fits_in_grid(workgroups, limits):
             raise ValueError(
                 f"{name}: expected a number of workgroups, or how many there are along x, y and z, of which "
                 f"this device allows {limit:,} each, got {workgroups}"

@@ -21,7 +21,7 @@
 //# from "lib/storage.wgsl" import reader, writer, half_types
 //# from "lib/exp.wgsl" import exp_of with context
 //# from "lib/turboquant.wgsl" import rotation_in_subgroup with context
-//# from "lib/splits.wgsl" import find_split, head_of, query_of with context
+//# from "lib/splits.wgsl" import find_split, find_query, head_of, query_of with context
 //# from "lib/thread_index.wgsl" import thread_index_arguments, swapped with context
 {{ half_types(dtypes) }}
 {{ reader("query", query_dtype, query_packed, D) }}
@@ -285,8 +285,7 @@ fn main(
   {
     // Without a branch, in which compilers would wait for memory: rows past the end have the last query.
     let row = min(row_tile * ROWS + subgroup, rows - 1u);
-    let query_row = {{ "state_position()" if query_in_log else query_of("row") }};
-    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, {{ head_of("row") }}, query_row));
+{{ find_query("row") }}
     var four = query_at4(at, params.query_strides.w, 4u * lane) * params.query_scale;
     four = rotate(four, subgroup_lane, ROUNDS + zero);
     // Compared as bits, in which infinities and NaN are the largest: the row then has a factor that is not finite.

@@ -46,7 +46,7 @@
 //# from "lib/turboquant.wgsl" import row_tables, rotation_in_subgroup with context
 //# from "lib/segments.wgsl" import segment_reader with context
 //# from "lib/blocks.wgsl" import each
-//# from "lib/splits.wgsl" import find_split, head_of, query_of with context
+//# from "lib/splits.wgsl" import find_split, find_query, head_of, query_of with context
 //# if subgroups
 //#   from "lib/thread_index.wgsl" import thread_index_memory, thread_index_arguments, find_thread_index, swapped with context
 //# endif
@@ -183,8 +183,7 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
     let vec4_of_row = (begun + thread_index) % {{ query_vec4s }}u;
     // Without a branch, in which compilers would wait for memory: rows past the end have the last query.
     let row = min(row_tile * ROWS + min(r, ROWS - 1u), rows - 1u);
-    let query_row = {{ "state_position()" if query_in_log else query_of("row") }};
-    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, {{ head_of("row") }}, query_row));
+{{ find_query("row") }}
     var four = query_at4(at, params.query_strides.w, 4u * {{ "min(vec4_of_row, D4 - 1u)" if query_vec4s > D4 else "vec4_of_row" }});
     four *= params.query_scale{{ " * scales[2u * (b * params.kv_heads + kv_head)]" if key_dtype == "int8" }};
 //# if query_vec4s > D4

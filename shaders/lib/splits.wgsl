@@ -28,3 +28,9 @@ kv_head * params.group + {{ row if one_query else row ~ " / params.queries" }}
 //# macro query_of(row)
 {{ "0u" if one_query else row ~ " % params.queries" }}
 //#- endmacro
+//##
+//## Declares `at`, where the query of a row begins in its buffer; with `query_in_log` that of the state's position.
+//# macro find_query(row)
+    let query_row = {{ "state_position()" if query_in_log else query_of(row) }};
+    let at = params.query_first + dot(params.query_strides.xyz, vec3<u32>(b, {{ head_of(row) }}, query_row));
+//#- endmacro

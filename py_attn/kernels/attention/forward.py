@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from py_attn.arguments import Layout, Window
+from py_attn.gpu.binding import fits_in_grid
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
@@ -257,9 +258,8 @@ def _grid_of_tiles(
     That is faster for float16 on subgroup matrices only (bench/NOTES.md); packed sequences have a table.
     """
     sizes = options.problem.heads, options.problem.batch, tiles
-    fits = max(sizes) <= info.limits["maxComputeWorkgroupsPerDimension"]
     is_faster = isinstance(config.tile, MatrixTile) and options.sequences is None
-    return sizes if is_faster and fits else None
+    return sizes if is_faster and fits_in_grid(sizes, info.limits) else None
 
 
 _KERNELS = {

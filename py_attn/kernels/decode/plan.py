@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from py_attn.gpu.binding import most_invocations
+from py_attn.gpu.binding import Workgroups, fits_in_grid, most_invocations
 from py_attn.gpu.kernel import Arg, Kernel, Launch, NewTensor, Plan, launch
 from py_attn.gpu.params import ParamsLayout
 from py_attn.gpu.shader import SUBGROUP_ID, SUBGROUP_UNIFORMITY
@@ -301,12 +301,11 @@ def _split_params(
     }
 
 
-def _split_grid(call: Call, config: Config | TileRuns) -> int | tuple[int, int, int]:
+def _split_grid(call: Call, config: Config | TileRuns) -> Workgroups:
     """Workgroups of either launch over the splits; their number where a dimension would be too long."""
     cache = call.cache
     sizes = config.splits * config.row_tiles, cache.kv_heads, cache.batch
-    fits = max(sizes) <= call.device.info.limits["maxComputeWorkgroupsPerDimension"]
-    return sizes if fits else math.prod(sizes)
+    return sizes if fits_in_grid(sizes, call.device.info.limits) else math.prod(sizes)
 
 
 def _common_constants(
