@@ -358,7 +358,7 @@ export class DeviceBridge {
   #write(program, params) {
     const view = params.getBuffer('u8');
     try {
-      program.params.write(/** @type {Uint8Array<ArrayBuffer>} */ (view.data));
+      program.params.write(/** @type {Uint8Array<ArrayBuffer>} */ (view.data), program.dispatches);
     } finally {
       view.release();
     }

@@ -35,7 +35,7 @@ function recording() {
   /** A program of these words. */
   const program = () => ({
     dispatches: runner.decode(words, pipelines),
-    params: /** @type {any} */ ({ group: (/** @type {number} */ offset, /** @type {number} */ size) => `params ${offset} ${size}` }),
+    params: /** @type {any} */ ({ group: (/** @type {any} */ { offset, size }) => `params ${offset} ${size}` }),
   });
   return { log, runner, program };
 }

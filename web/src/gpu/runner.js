@@ -81,10 +81,11 @@ export class Runner {
   }
 
   /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch @param {Program['params']} params */
-  #encode(pass, { pipeline, bindings, offset, size, grid }, params) {
+  #encode(pass, dispatch, params) {
+    const { pipeline, bindings, grid } = dispatch;
     pass.setPipeline(pipeline.pipeline);
     pass.setBindGroup(0, bindings);
-    pass.setBindGroup(1, params.group(offset, size));
+    pass.setBindGroup(1, params.group(dispatch));
     pass.dispatchWorkgroups(...grid);
   }
 }
