@@ -1,8 +1,9 @@
 """Clocks: warm-up, medians of GPU time in one pass, wall time per call.
 
 GPU time is the difference of two timestamps around one compute pass with many calls, divided by their number.
-It includes the time between calls, and rounding of timestamps to 100 µs by the browser hardly matters. Where
-there are no timestamps, wall time is used, on passes so long that the browser's messages hardly matter.
+It includes the time between calls. Passes are so long that their beginning and end (some 20 µs on a GPU) and
+rounding of timestamps to 100 µs by the browser hardly matter. Where there are no timestamps, wall time is
+used; then the browser's messages hardly matter.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Budget:
     passes: int
 
 
+#: The most calls of a program, each with results of its own; a pass runs the program several times over.
+_MOST_CALLS = 64
 #: A GPU's clock falls within milliseconds of idleness. So each measurement and each pass begin with warm-up
 #: runs of the same work: between passes the browser's processes exchange messages for longer than a pass.
 HARDWARE = Budget(pass_us=30_000, lead_us=60_000, warm_s=0.35, total_s=1.2, passes=25)
@@ -44,7 +47,7 @@ def budget(device: Device) -> Budget:
 
 @dataclass(frozen=True)
 class Sample:
-    """Medians over passes, in microseconds per call."""
+    """Medians over passes, in microseconds per call; ``calls`` are those of a pass."""
 
     gpu_us: float
     low_us: float
@@ -54,14 +57,14 @@ class Sample:
     timestamps: bool
 
 
-async def pass_us(program: Program, lead: int = 0) -> tuple[float, bool]:
-    """One run of the program in one pass: microseconds, and whether they are from the GPU's clock.
+async def pass_us(program: Program, lead: int = 0, times: int = 1) -> tuple[float, bool]:
+    """A pass of ``times`` runs of the program: microseconds, and whether they are from the GPU's clock.
 
-    ``lead`` warm-up runs precede it without a pause.
+    ``lead`` passes precede it without a pause, to warm up.
     """
     for _ in range(lead):
-        program.submit()
-    clock = await program.time()
+        program.submit(times)
+    clock = await program.time(times)
     return (clock.wall_us, False) if clock.gpu_us is None else (clock.gpu_us, True)
 
 
@@ -79,37 +82,39 @@ async def gpu_time(
     call : callable
         Records one call; what it returns is kept until the program is.
     calls : int, optional
-        Calls in a pass; as many as fill the budget's pass unless given.
+        Calls of a pass; as many as fill the budget's pass unless given.
     limits : Budget, optional
         How long to measure; :func:`budget` of the device unless given.
     """
     limits = limits or budget(device)
+    times = 1
     if calls is None:
-        one = await _probe(device, call)
-        calls = max(1, min(64, round(limits.pass_us / max(one, 1.0))))
+        wanted = max(1, round(limits.pass_us / max(await _probe(device, call), 1.0)))
+        calls = min(_MOST_CALLS, wanted)
+        times = round(wanted / calls)
     program = recorded(device, call, calls)
     try:
         samples, timestamps = [], True
         begun = time.perf_counter()
         while time.perf_counter() - begun < limits.warm_s or not samples:
-            samples.append((await pass_us(program))[0])
-        # Alone the program may have been slow. After warm-up runs its real time shows how many fill lead_us.
+            samples.append((await pass_us(program, times=times))[0])
+        # Alone a pass may have been slow. After others its real time shows how many fill lead_us.
         lead = 0
         for _ in range(3 if limits.lead_us else 0):
             lead = min(200, round(limits.lead_us / max(min(samples), 1.0)))
-            samples.append((await pass_us(program, lead))[0])
+            samples.append((await pass_us(program, lead, times))[0])
         samples.clear()
         begun = time.perf_counter()
         while len(samples) < limits.passes:
-            us, timestamps = await pass_us(program, lead)
-            samples.append(us / calls)
+            us, timestamps = await pass_us(program, lead, times)
+            samples.append(us / (calls * times))
             if time.perf_counter() - begun > limits.total_s and len(samples) >= 3:
                 break
     finally:
         program.destroy()
     ordered = sorted(samples)
     low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
-    return Sample(median(samples), low, high, calls, len(samples), timestamps)
+    return Sample(median(samples), low, high, calls * times, len(samples), timestamps)
 
 
 def recorded(device: Device, call: Callable[[int], object], calls: int) -> Program:

@@ -95,8 +95,8 @@ class FakePage:
     def op_submit_program(self, handle, params, times):
         self.gpu.submit_program(self.handles[handle], params, times)
 
-    def op_submit_timed(self, ticket, handle, params, together):
-        self.handles[ticket] = self.gpu.submit_timed(self.handles[handle], params, together)
+    def op_submit_timed(self, ticket, handle, params, together, times):
+        self.handles[ticket] = self.gpu.submit_timed(self.handles[handle], params, together, times)
 
     def op_destroy_program(self, handle):
         self.gpu.destroy_program(self.handles.pop(handle))

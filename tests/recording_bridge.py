@@ -207,10 +207,10 @@ class RecordingBridge:
         self.programs.append(self._launches(self._words[program], params) * times)
         self.log.append(("submit_program", program))
 
-    def submit_timed(self, program, params, together=False):
-        self.submit_program(program, params)
+    def submit_timed(self, program, params, together=False, times=1):
+        self.submit_program(program, params, times)
         ticket = self._handle()
-        self._tickets[ticket] = 1 if together else len(self.programs[-1])
+        self._tickets[ticket] = 1 if together else len(self.programs[-1]) // times
         return ticket
 
     async def timings(self, ticket):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import py_attn as pa
-from bench.clocks import gpu_time, wall_time
+from bench.clocks import Budget, gpu_time, wall_time
 from bench.measure import _tune, listed
 from bench.numbers import block, filled, numbers
 from bench.runs import Options, Run, gradient_rows
@@ -167,6 +167,19 @@ def test_every_workload_records(device, bridge, name):
     run = Run(device, workload, Options())
     sample = asyncio.run(gpu_time(device, run.call, calls=2))
     assert (sample.gpu_us, sample.timestamps) == (5.0, False)  # two calls in the 10 of the fake clock
+    run.destroy()
+
+
+def test_short_calls_run_several_times_over_in_a_pass(device, bridge):
+    (workload,) = workloads("small", ["minilm"])
+    run = Run(device, workload, Options())
+    limits = Budget(pass_us=1000, lead_us=20, warm_s=0, total_s=0, passes=3)
+    sample = asyncio.run(gpu_time(device, run.call, limits=limits))
+    # A pass takes 10 by the fake clock, so that 100 calls would fill one: twice a program of 64 is nearest.
+    assert (sample.calls, sample.gpu_us) == (128, 10 / 128)
+    last, before = bridge.programs[-1], bridge.programs[-2]
+    assert last == before, "the warm-up is of the same length"
+    assert last[: len(last) // 2] == last[len(last) // 2 :]
     run.destroy()
 
 

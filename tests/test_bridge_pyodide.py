@@ -45,8 +45,8 @@ class Page:
         assert program in self.programs
         self.calls.append(("submitProgram", program, params and bytes(params), times))
 
-    def submitTimed(self, program, params, together):
-        self.calls.append(("submitTimed", program, bytes(params), together))
+    def submitTimed(self, program, params, together, times):
+        self.calls.append(("submitTimed", program, bytes(params), together, times))
         return 1
 
     def answer(self, method, told, *given):
@@ -133,7 +133,7 @@ def test_params_cross_when_they_have_changed(bridge, page):
         ("submitProgram", program, None, 3),
         ("submitProgram", program, bytes(CHANGED), 1),
         ("submitProgram", program, None, 1),
-        ("submitTimed", program, bytes(PARAMS), False),
+        ("submitTimed", program, bytes(PARAMS), False, 1),
         ("submitProgram", program, None, 1),
     ]
 

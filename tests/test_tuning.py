@@ -34,8 +34,8 @@ class ClockedBridge(RecordingBridge):
         self.us = us
         self.timed = []
 
-    def submit_timed(self, program, params, together=False):
-        ticket = super().submit_timed(program, params, together)
+    def submit_timed(self, program, params, together=False, times=1):
+        ticket = super().submit_timed(program, params, together, times)
         launches = self.programs[-1]
         self.timed.append(launches[0].wgsl)
         self._clocks = getattr(self, "_clocks", {}) | {ticket: self.us(launches[0]) * len(launches)}

@@ -187,8 +187,11 @@ class DeviceBridge(Protocol):
 
     def destroy_program(self, program: int) -> None: ...
 
-    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
-        """Submit dispatch by dispatch, or all together, with clocks; the ticket goes to :meth:`timings`."""
+    def submit_timed(self, program: int, params: Any, together: bool = False, times: int = 1) -> int:
+        """Submit dispatch by dispatch, or all together, with clocks; the ticket goes to :meth:`timings`.
+
+        Each submission runs what it has ``times`` times over.
+        """
         ...
 
     async def timings(self, ticket: int) -> Sequence[RawTiming]: ...

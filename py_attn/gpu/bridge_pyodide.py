@@ -193,8 +193,8 @@ class PyodideDeviceBridge:
             self._submit_program(program, params, times)
             self._sent[program] = bytes(params)
 
-    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
-        ticket: int = self._submit_timed(program, params, together)
+    def submit_timed(self, program: int, params: Any, together: bool = False, times: int = 1) -> int:
+        ticket: int = self._submit_timed(program, params, together, times)
         self._sent[program] = bytes(params)
         return ticket
 

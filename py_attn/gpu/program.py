@@ -64,28 +64,37 @@ class Program:
         if handle := self._ready():
             self._queue.submit(handle, self._recorder, count)
 
-    async def time(self) -> RawTiming:
+    async def time(self, times: int = 1) -> RawTiming:
         """Run the recorded dispatches together and wait for them.
+
+        Parameters
+        ----------
+        times : int
+            How many times over they run, as of :meth:`submit`.
 
         Returns
         -------
         RawTiming
-            ``gpu_us`` from the first one's beginning to the last one's end, gaps included (None without
-            timestamp queries), and ``wall_us`` from the submission until JavaScript saw them done.
+            Of all runs together: ``gpu_us`` from the first dispatch's beginning to the last one's end, gaps
+            included (None without timestamp queries), and ``wall_us`` from the submission until JavaScript
+            saw them done.
 
         Raises
         ------
-        ValueError
-            When nothing was recorded, or a tensor it uses was destroyed.
+        ValueError, TypeError
+            When ``times`` is no integer of at least 1, nothing was recorded, or a tensor it uses was
+            destroyed.
         PyAttnError
             When one of them failed.
         """
-        timing = await self.time_after(0)
+        timing = await self.time_after(0, check_positive("times", times))
         await self._queue.raise_errors()
         return timing
 
-    async def time_after(self, warmup_runs: int) -> RawTiming:
+    async def time_after(self, warmup_runs: int, times: int = 1) -> RawTiming:
         """Time it right after ``warmup_runs`` runs of it; errors stay until :meth:`Queue.raise_errors`.
+
+        The timing is of ``times`` runs together.
 
         Raises
         ------
@@ -98,7 +107,7 @@ class Program:
         bridge = self._queue.bridge
         for _ in range(warmup_runs):
             bridge.submit_program(handle, self._recorder.params)
-        (timing,) = await bridge.timings(bridge.submit_timed(handle, self._recorder.params, True))
+        (timing,) = await bridge.timings(bridge.submit_timed(handle, self._recorder.params, True, times))
         return timing
 
     def _ready(self) -> int | None:

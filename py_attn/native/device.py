@@ -141,13 +141,13 @@ class NativeDeviceBridge:
     def destroy_program(self, program: int) -> None:
         self._programs.pop(program, None)
 
-    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
+    def submit_timed(self, program: int, params: Any, together: bool = False, times: int = 1) -> int:
         dispatches = self._program(program)
         passes = [dispatches] if together else [[dispatch] for dispatch in dispatches]
         self._write_params(params)
         clock = Clock(self._device, self._errors, self._fences, len(passes))
         for index, timed in enumerate(passes):
-            self._encode(timed, 1, clock.writes(index))
+            self._encode(timed, times, clock.writes(index))
             # not the time now: the GPU may have begun, or ended, before this thread goes on
             clock.submitted(index, self._submitted_at)
         return self._keep(self._timings, clock)

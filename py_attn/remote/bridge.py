@@ -167,8 +167,8 @@ class RemoteDeviceBridge:
     def submit_program(self, program: int, params: Any, times: int = 1) -> None:
         self._tell("submit_program", program, bytes(params), times, nbytes=len(params))
 
-    def submit_timed(self, program: int, params: Any, together: bool = False) -> int:
-        return self._make("submit_timed", program, bytes(params), together, nbytes=len(params))
+    def submit_timed(self, program: int, params: Any, together: bool = False, times: int = 1) -> int:
+        return self._make("submit_timed", program, bytes(params), together, times, nbytes=len(params))
 
     def destroy_program(self, program: int) -> None:
         self._tell("destroy_program", program)

@@ -87,7 +87,8 @@ check_shader       wgsl                                       [{kind, message, l
 compile_us         handle                                     number
 create_program     handle, words (u32)
 submit_program     handle, params (bytes), times
-submit_timed       ticket, handle, params (bytes), together (bool)
+submit_timed       ticket, handle, params (bytes), together
+                   (bool), times
 destroy_program    handle
 timings            ticket                                     [[gpu µs or null, wall µs], …]
 synchronize                                                   [{kind, label, message, line}, …]

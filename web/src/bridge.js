@@ -286,12 +286,13 @@ export class DeviceBridge {
 
   /**
    * Submits each dispatch by itself, or all of them together, and times them; `timings` gives the result.
-   * @param {number} handle @param {PythonBuffer} params @param {boolean} [together] @param {number} [ticket]
+   * @param {number} handle @param {PythonBuffer} params @param {boolean} [together]
+   * @param {number} [times] how many times over each submission runs what it has @param {number} [ticket]
    */
-  submitTimed(handle, params, together = false, ticket) {
+  submitTimed(handle, params, together = false, times = 1, ticket) {
     const program = this.#program(handle);
     this.#write(program, params);
-    const result = this.#runner.time(program, together);
+    const result = this.#runner.time(program, together, times);
     result.catch(() => {}); // `timings` reports it
     return this.#keep(this.#timings, result, ticket);
   }

@@ -71,6 +71,13 @@ describe('Runner', () => {
     }
   });
 
+  it('times what it runs several times over', async () => {
+    const { log, runner, program } = recording();
+    expect(await runner.time(program(), true, 3)).toHaveLength(1);
+    expect(log.filter(([what]) => what === 'dispatch')).toHaveLength(6);
+    expect(log.filter(([what]) => what === 'submit')).toHaveLength(1);
+  });
+
   it('names a pipeline that it does not know', () => {
     const { runner } = recording();
     expect(() => runner.decode(Uint32Array.from([5, 0, 1, 1, 1, 0]), pipelines)).toThrow('no pipeline 5');

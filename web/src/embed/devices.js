@@ -21,7 +21,8 @@ const OPERATIONS = {
   compile_us: (device, handle) => device.compileTime(handle),
   create_program: (device, handle, words) => device.createProgram(lend(words), handle),
   submit_program: (device, handle, params, times) => device.submitProgram(handle, lend(params), times),
-  submit_timed: (device, ticket, handle, params, together) => device.submitTimed(handle, lend(params), together, ticket),
+  submit_timed: (device, ticket, handle, params, together, times) =>
+    device.submitTimed(handle, lend(params), together, times, ticket),
   destroy_program: (device, handle) => device.destroyProgram(handle),
   timings: async (device, ticket) => JSON.parse(await device.timings(ticket)),
   synchronize: async (device) => {

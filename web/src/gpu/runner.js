@@ -59,16 +59,17 @@ export class Runner {
    * Submits each dispatch by itself, or all of them together, with timestamps where the device has them.
    * @param {Program} program whose params were written
    * @param {boolean} together
+   * @param {number} [times] how many times over each submission runs what it has
    * @returns {Promise<Timing[]>} one for each submission
    */
-  async time({ dispatches, params }, together) {
+  async time({ dispatches, params }, together, times = 1) {
     const passes = together ? [dispatches] : dispatches.map((dispatch) => [dispatch]);
     const clock = this.#device.features.has('timestamp-query') ? new Clock(this.#device, passes.length) : null;
     /** @type {Promise<number>[]} */
     const walls = [];
     let before = Promise.resolve(0);
     passes.forEach((timed, index) => {
-      this.run({ dispatches: timed, params }, clock ? { descriptor: { timestampWrites: clock.writes(index) } } : {});
+      this.run({ dispatches: timed, params }, { times, ...(clock && { descriptor: { timestampWrites: clock.writes(index) } }) });
       // not the time now: the GPU may have begun, or ended, before this thread goes on
       const submitted = this.#queue.submittedAt;
       const done = this.#device.queue.onSubmittedWorkDone().then(() => performance.now());
