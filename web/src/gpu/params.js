@@ -1,7 +1,7 @@
 /**
  * The params of dispatches in one uniform buffer. Every offset has a bind group of its own: with a dynamic offset the
  * largest prefill tile took 3% longer. Dispatches whose params are equal read them from the same place: there the GPU's
- * cores still have them, elsewhere they wait for memory (0.2 µs a dispatch, bench/NOTES.md).
+ * cores still have them, elsewhere they wait for memory (0.2 to 0.4 µs, bench/NOTES.md).
  */
 
 const MOST_GROUPS = 4096;
