@@ -215,6 +215,19 @@ with device.timer() as timer:
     assert sum(wall for _, wall in rows) > 0
 
 
+def test_dispatches_with_equal_params_keep_their_own_buffers(run):
+    """Their params lie in one place on the GPU (web/src/gpu/params.js)."""
+    errors = run("""
+inputs, scales = [normal(1, 2, 40, 8) for _ in range(4)], (0.5, 2.0, 0.5, 2.0)
+with device.record() as program:
+    outs = [pa.attention(x, x, x, scale=scale) for x, scale in zip(inputs, scales)]
+await program.time(times=2)
+[float(np.abs(await out.numpy() - pa.reference.attention(*[x] * 3, scale=scale)).max())
+ for out, x, scale in zip(outs, inputs, scales)]
+""")
+    assert max(errors) < 1e-5
+
+
 def test_more_dispatches_than_a_query_set_has_timestamps(run, lab):
     seen, timestamps, error = run("""
 q = device.tensor(normal(1, 1, 2, 8))

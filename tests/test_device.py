@@ -674,12 +674,17 @@ def test_axes_and_shapes_also_come_as_tuples(device):
     assert tensor.transpose((1, 0)).shape == tensor.reshape((3, 2)).shape == (3, 2)
 
 
-def test_a_program_is_timed_as_a_whole(device):
+def test_a_program_is_timed_as_a_whole(device, bridge):
     with device.record() as program:
         pa.attention(*qkv(device))
         pa.attention(*qkv(device))
-    clock = run(program.time())
-    assert (clock.gpu_us, clock.wall_us) == (None, 10.0)
+    for times in (1, 3):
+        clock = run(program.time(times))
+        assert (clock.gpu_us, clock.wall_us) == (None, 10.0)
+    once, thrice = bridge.programs
+    assert thrice == once * 3
+    with pytest.raises(ValueError, match=r"^times: "):
+        run(program.time(0))
     program.destroy()
     with pytest.raises(ValueError, match="nothing was recorded"):
         run(program.time())

@@ -58,6 +58,7 @@ async def test_the_same_programs_as_on_a_local_bridge():
         with device.record() as program:
             pa.attention_weights(device.tensor(query), device.tensor(key), lse)
         program.submit(times=3)
+        await program.time(times=2)
         await out.numpy()
         await device.synchronize()
 
