@@ -2,8 +2,8 @@
 
 GPU time is the difference of two timestamps around one compute pass with many calls, divided by their number.
 It includes the time between calls. Passes are so long that their beginning and end (some 20 µs on a GPU) and
-rounding of timestamps to 100 µs by the browser hardly matter. Where there are no timestamps, wall time is used
-in their place, and passes are long enough for the browser's messages to hardly matter either.
+rounding of timestamps to 100 µs by the browser hardly matter. Where there are no timestamps, wall time is
+used in their place, and passes are long enough for the browser's messages to hardly matter either.
 """
 
 from __future__ import annotations
