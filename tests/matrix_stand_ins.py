@@ -13,7 +13,7 @@ _STAND_INS = (
     (r"subgroupMatrixLoad<(\w+), \w+>\(&([^,]+), ([^,]+), ([^)]+)\)", r"\1(f32(same_offset(\3) + \4))"),
     (
         r"subgroupMatrixStore<\w+>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);",
-        r"_ = Result(\3) * f32(same_offset(\2) + \4);",
+        r"_ = vec4<f32>(\3) * f32(same_offset(\2) + \4);",
     ),
     (r"vec4<f16>\((\w+)\)", r"\1"),
     (r"bitcast<vec2<u32>>\((half_\w)\)", r"vec2<u32>(\1.xy)"),
@@ -23,7 +23,7 @@ fn same_offset(offset: u32) -> u32 {
   return subgroupShuffleXor(0u, offset);
 }
 
-fn subgroupMatrixMultiplyAccumulate(a: Left, b: Right, c: Result) -> Result {
+fn subgroupMatrixMultiplyAccumulate(a: vec2<f32>, b: vec3<f32>, c: vec4<f32>) -> vec4<f32> {
   return subgroupShuffleXor(c * a.x * b.x, 1u);
 }
 """

@@ -34,12 +34,6 @@ fn emulated_pair(line: vec4<u32>, next_line: vec4<u32>) -> u32 {
   return ((line[column / 2u] >> shift) & 0xffffu) | (((next_line[column / 2u] >> shift) & 0xffffu) << 16u);
 }
 
-fn emulated_sums(x: vec4<u32>, y: vec4<u32>) -> EmulatedSums {
-  let a = bitcast<vec4<f32>>(x);
-  let b = bitcast<vec4<f32>>(y);
-  return EmulatedSums(a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w);
-}
-
 fn emulated_halves(x: vec4<f32>) -> vec2<u32> {
   // SwiftShader's pack2x16float makes NaN of what is too large for a float16.
   return vec2<u32>(narrow_float16(x.xy), narrow_float16(x.zw));
@@ -58,11 +52,9 @@ fn narrow_float16(v: vec2<f32>) -> u32 {
 """
 # Which tiles attention/tiled.wgsl leaves to attention/matrix_float32.wgsl; here all of them.
 _IS_FIT = ("unfit[work] == 0u", "unfit[work] < 2u")
+_ALIAS = r"alias (\w+) = subgroup_matrix_(left|right|result)<"
 _LOAD = r"subgroupMatrixLoad<(\w+), (\w+)>\(&([^,]+), ([^,]+), ([^)]+)\)"
-_STORE = r"subgroupMatrixStore<row_major>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);"
-_STORED = r"""for (var j = 0u; j < 8u; j++) {
-  \1[\2 + emulated_row() * \4 + 2u * emulated_half() + j / 4u][j % 4u] = bitcast<u32>(\3[j]);
-}"""
+_STORE = r"subgroupMatrixStore<(\w+)>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);"
 _ARGUMENTS = (
     r"  @builtin\(subgroup_id\) number: u32,\n  @builtin\(subgroup_invocation_id\) lane: u32,\n\) \{\n"
 )
@@ -77,7 +69,6 @@ _REWRITTEN = (
     (r"requires subgroup_id;\n", ""),
     (r"subgroup_matrix_(left|right)<[^>]*>", "vec4<u32>"),
     (r"subgroup_matrix_result<[^>]*>", "EmulatedSums"),
-    (_STORE, _STORED),
     (r"subgroupMatrixMultiplyAccumulate\(", "emulated_multiply("),
     (r"subgroupShuffleXor\((\w+), (\d+u)\)", r"emulated_swap4(vec4<f32>(\1), \2).x"),
     (r"vec4<f16>\((\w+)\)", r"emulated_round(\1)"),
@@ -86,13 +77,24 @@ _REWRITTEN = (
 )
 
 
-def _load(match):
-    """What takes the place of loading an operand, or sums."""
-    kind, layout, memory, offset, pitch = match.groups()
-    if kind == "Result":
-        first = f"{offset} + emulated_row() * {pitch} + 2u * emulated_half()"
-        return f"emulated_sums({memory}[{first}], {memory}[{first} + 1u])"
-    if (kind, layout) == ("Right", "row_major"):
+def _places(layout, offset, pitch):
+    """Where in a memory the eight sums of an invocation lie."""
+    for n in range(8):
+        if layout == "row_major":
+            yield f"[{offset} + emulated_row() * {pitch} + 2u * emulated_half() + {n // 4}u][{n % 4}u]"
+        else:
+            line = f"(8u * emulated_half() + {n}u)"
+            yield f"[{offset} + {line} * {pitch} + emulated_row() / 4u][emulated_row() % 4u]"
+
+
+def _load(sides, match):
+    """What takes the place of loading an operand, or sums; ``sides`` says what each alias is."""
+    alias, layout, memory, offset, pitch = match.groups()
+    side = sides[alias]
+    if side == "result":
+        sums = (f"bitcast<f32>({memory}{place})" for place in _places(layout, offset, pitch))
+        return f"EmulatedSums({', '.join(sums)})"
+    if (side, layout) in (("left", "col_major"), ("right", "row_major")):
         lines = [
             f"{memory}[{offset} + (8u * emulated_half() + {n}u) * {pitch} + emulated_row() / 8u]"
             for n in range(8)
@@ -102,14 +104,23 @@ def _load(match):
     return f"{memory}[{offset} + emulated_row() * {pitch} + emulated_half()]"
 
 
+def _store(match):
+    """What takes the place of storing sums."""
+    layout, memory, offset, sums, pitch = match.groups()
+    places = enumerate(_places(layout, offset, pitch))
+    return " ".join(f"{memory}{place} = bitcast<u32>({sums}[{n}]);" for n, place in places)
+
+
 def emulate(wgsl, alone=False):
     """The text with nothing in it that only an adapter with such matrices compiles.
 
     With ``alone`` tiles whose numbers do not fit into halves are left as they are.
     """
-    if "subgroup_matrix_left<f16" not in wgsl:
+    sides = dict(re.findall(_ALIAS, wgsl))
+    if not sides:
         return wgsl.replace(*_IS_FIT) if alone else wgsl
-    wgsl = re.sub(_LOAD, _load, wgsl)
+    wgsl = re.sub(_LOAD, partial(_load, sides), wgsl)
+    wgsl = re.sub(_STORE, _store, wgsl)
     for known, stand_in in _REWRITTEN:
         wgsl = re.sub(known, stand_in, wgsl)
     return wgsl + PRELUDE + _HALVES + ("" if "fn narrow_float16" in wgsl else _NARROW)

@@ -4,7 +4,7 @@
 //## A workgroup has SUBGROUPS subgroups of 32, in teams of one or two (`team`). A team owns 16 · team query rows. All teams
 //## go through the keys BK at a time, which are staged in workgroup memory with the values.
 //##
-//## Every member of a team keeps the query of all its rows in registers, as left matrices. It multiplies them by its own
+//## Every member of a team keeps the query of all its rows in registers, as matrices. It multiplies them by its own
 //## part of a tile's keys, and the rows' weights by its own part of the values' columns: of two members each reads half of
 //## the operands that one would read. For the softmax each member has 16 of the rows. Their scores go through workgroup
 //## memory, where two invocations share a row, and come back as float16 weights: in the same place, or, where a member
@@ -39,6 +39,12 @@
 //## row_sum adds the rounded weights, so that the weights in use sum to one: then a rounding error of a weight moves
 //## the output only as far as its value differs from the output. The LSE adds the unrounded weights.
 //##
+//## Both products may be computed transposed, as keys · query and values · weights, each invocation then having numbers of
+//## a column where it had some of a row. Memory has a line for each row either way. Reading weights as matrices has no
+//## conflicts of banks where lines are an odd number of entries (of 16 bytes) apart; storing scores has none where that is
+//## an even number, or odd and the scores transposed. So the products are `transposed` where weights lie in their scores'
+//## place. Where they lie apart each has its own lines, and scores are stored in half as many instructions as rows.
+//##
 //## Every offset of a matrix in memory is constant (what belongs to a subgroup or a team is an array of its own): Tint then
 //## knows that it is in bounds; otherwise it would put each load into a branch.
 //# from "lib/storage.wgsl" import half_types
@@ -55,6 +61,7 @@
 //# set span4 = BK // 8
 //# set values = "keys" if in_turn else "values"
 //# set weights_apart = team > 1 and not in_turn
+//# set transposed = not weights_apart
 //# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
 //## How often the loops over tiles are written out. The driver writes out a loop eight times where the kernel is short;
 //## what is written out here it leaves as it is (bench/NOTES.md).
@@ -62,24 +69,28 @@
 //# set moving_written_out = 1 if keeps_references else 2
 //## Entries of workgroup memory have 16 bytes: four scores, eight halves. Lines are one entry longer than what
 //## they hold, so that eight neighbours of a column spread over all banks. A line of scores has a row of each of the
-//## team's blocks of 16. With `spread` it is two entries longer, and neighbours are the two invocations of a row: then
-//## matrices of scores are stored without conflicts of banks too (bench/NOTES.md).
+//## team's blocks of 16. Unless `transposed` it is two entries longer than these, and neighbours are the two invocations of
+//## a row: then neither storing nor reading scores has conflicts (bench/NOTES.md).
 //# set key_pitch = 2 * head_blocks + 1
 //# set value_pitch = 2 * own_values + 1
 //# set scores_of_block = 4 * own_keys
-//# set score_pitch = team * scores_of_block + (2 if spread else 1)
+//# set score_pitch = team * scores_of_block + (2 if weights_apart else 1)
 //# set weight_pitch = 2 * key_blocks + 1 if weights_apart else score_pitch
 //## From the weights of one of the team's blocks to those of the next.
 //# set weights_of_block = 16 * weight_pitch if weights_apart else scores_of_block
-//# set partner = "1u" if spread else "16u"
+//# set partner = "1u" if weights_apart else "16u"
+//## How memory's lines lie in matrices of sums, of the query, of weights and of values; and how in those of keys.
+//# set along = "col_major" if transposed else "row_major"
+//# set across = "row_major" if transposed else "col_major"
 //# set key_loads = (BK * 2 * head_blocks + WORKGROUP - 1) // WORKGROUP
 //# set value_loads = (BK * 2 * value_blocks + WORKGROUP - 1) // WORKGROUP
 {{ half_types(dtypes) }}
 //# include "lib/score.wgsl"
 //# include "lib/row_end.wgsl"
 //# include "lib/sequences.wgsl"
-alias Left = subgroup_matrix_left<f16, 16, 16>;
-alias Right = subgroup_matrix_right<f16, 16, 16>;
+// Operands: of rows, the query's or the weights', and of columns, which are keys or the values' columns.
+alias OfRows = subgroup_matrix_{{ "right" if transposed else "left" }}<f16, 16, 16>;
+alias OfColumns = subgroup_matrix_{{ "left" if transposed else "right" }}<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
 //# set keys_room = 16 * own_keys * key_pitch
 //# set values_room = BK * value_pitch
@@ -215,13 +226,29 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //# endif
 }
 //##
+//## The line of the n-th entry that an invocation stages, and which entry of the line it is, of lines of `blocks` matrices.
+//## Where a workgroup stages whole lines at a time the latter is the same for all n, which spares registers.
+//# macro entry_line(n, blocks)
+//# if WORKGROUP % (2 * blocks)
+(thread_index + {{ n * WORKGROUP }}u) / {{ 2 * blocks }}u
+//#- else
+(thread_index / {{ 2 * blocks }}u + {{ n * (WORKGROUP // (2 * blocks)) }}u)
+//#- endif
+//#- endmacro
+//# macro entry_of_line(n, blocks)
+//# if WORKGROUP % (2 * blocks)
+(thread_index + {{ n * WORKGROUP }}u) % {{ 2 * blocks }}u
+//#- else
+thread_index % {{ 2 * blocks }}u
+//#- endif
+//#- endmacro
+//##
 //## Asks memory for the lines from `first` on; those past the last are read from the last.
 //# macro load_lines(name, blocks, loads, first)
 //# for n in range(loads)
       {
-        let e = thread_index + {{ n }}u * WORKGROUP;
-        let line = min({{ first }} + e / {{ 2 * blocks }}u, end - 1u);
-        {{ name }}_ahead[{{ n }}] = {{ name }}_halves({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, e % {{ 2 * blocks }}u);
+        let line = min({{ first }} + {{ entry_line(n, blocks) }}, end - 1u);
+        {{ name }}_ahead[{{ n }}] = {{ name }}_halves({{ name }}_head + line * params.{{ name }}_strides.z, params.{{ name }}_strides.w, {{ entry_of_line(n, blocks) }});
       }
 //# endfor
 //# endmacro
@@ -232,22 +259,21 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //# for n in range(loads)
 //#   set eight = name ~ "_ahead[" ~ (first + n) ~ "]"
       {
-        let e = thread_index + {{ n }}u * WORKGROUP;
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
-        if (e < {{ BK * 2 * blocks }}u) {
+        if (thread_index + {{ n * WORKGROUP }}u < {{ BK * 2 * blocks }}u) {
 //#   endif
 //#   if name == "value"
-        let line = turned(e / {{ 2 * blocks }}u);
-        let column = e % {{ 2 * blocks }}u;
+        let line = turned({{ entry_line(n, blocks) }});
+        let column = {{ entry_of_line(n, blocks) }};
 //#     if tile
-        let eight = select(vec4<u32>(), {{ eight }}, {{ tile }} + e / {{ 2 * blocks }}u < end);
+        let eight = select(vec4<u32>(), {{ eight }}, {{ tile }} + {{ entry_line(n, blocks) }} < end);
 //#     else
         let eight = {{ "finite_halves(" ~ eight ~ ")" if leaves_out else eight }};
 //#     endif
         {{ values }}[column / {{ 2 * own_values }}u][line * {{ value_pitch }}u + column % {{ 2 * own_values }}u] = eight;
 //#   else
-        let line = e / {{ 2 * blocks }}u;
-        keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + e % {{ 2 * blocks }}u] = {{ eight }};
+        let line = {{ entry_line(n, blocks) }};
+        keys[line / {{ 16 * own_keys }}u][line % {{ 16 * own_keys }}u * {{ key_pitch }}u + {{ entry_of_line(n, blocks) }}] = {{ eight }};
 //#   endif
 //#   if (n + 1) * WORKGROUP > BK * 2 * blocks
         }
@@ -265,7 +291,7 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //#   set count = [own_keys, own_values - first] | min
 //#   for m in range(team)
 //#     for c in range(count)
-    subgroupMatrixStore<row_major>(&scores[number], {{ scores_of_block * m + 4 * c }}u, acc_{{ m }}_{{ first + c }}, {{ score_pitch }}u);
+    subgroupMatrixStore<{{ along }}>(&scores[number], {{ scores_of_block * m + 4 * c }}u, acc_{{ m }}_{{ first + c }}, {{ score_pitch }}u);
 //#     endfor
 //#   endfor
     workgroupBarrier();
@@ -280,7 +306,7 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //#   if back
 //#     for m in range(team)
 //#       for c in range(count)
-    acc_{{ m }}_{{ first + c }} = subgroupMatrixLoad<Result, row_major>(&scores[number], {{ scores_of_block * m + 4 * c }}u, {{ score_pitch }}u);
+    acc_{{ m }}_{{ first + c }} = subgroupMatrixLoad<Result, {{ along }}>(&scores[number], {{ scores_of_block * m + 4 * c }}u, {{ score_pitch }}u);
 //#       endfor
 //#     endfor
     workgroupBarrier();
@@ -288,11 +314,15 @@ fn out_put8(first: u32, n: u32, x: vec4<f32>, y: vec4<f32>) {
 //# endfor
 //# endmacro
 //##
-//## The entry behind the weights of this invocation's row in one of the team's blocks, where the member that has the row
-//## leaves the factor that the others need to know. A team of one keeps it in registers: through memory head dim 256 takes
-//## half as long again (bench/NOTES.md).
-//# macro said_of(block)
-{{ weights }}[own_line * {{ weight_pitch }}u + {{ weight_pitch - (1 if weights_apart else team) }}u + {{ block }} * {{ weights_of_block if weights_apart else 1 }}u]
+//## The entry behind a line of a subgroup's scores, where it leaves the factor of its row that the team's others need to
+//## know. A team of one keeps it in registers: through memory head dim 256 takes half as long again (bench/NOTES.md).
+//# macro said_of(subgroup)
+scores[{{ subgroup }}][own_line * {{ score_pitch }}u + {{ score_pitch - 1 }}u]
+//#- endmacro
+//##
+//## sum + the product of an operand of rows and one of columns.
+//# macro product(rows, columns, sum)
+subgroupMatrixMultiplyAccumulate({{ columns ~ ", " ~ rows if transposed else rows ~ ", " ~ columns }}, {{ sum }})
 //#- endmacro
 //##
 //## What the first turn expects: its keys staged, its values and the next keys asked for.
@@ -318,7 +348,7 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# macro rescale_acc()
 //# if team > 1
       if (part == 0u) {
-        {{ said_of("side") }} = bitcast<vec4<u32>>(vec4<f32>(rescale));
+        {{ said_of("number") }} = bitcast<vec4<u32>>(vec4<f32>(rescale));
       }
 //# endif
 //# if not weights_apart
@@ -329,7 +359,7 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
       workgroupBarrier();
 //# endif
 //# call(m, place, n) through_memory(True)
-      let factor = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ")" if team > 1 else "rescale" }};
+      let factor = {{ "bitcast<vec4<f32>>(" ~ said_of("number - side + " ~ m ~ "u") ~ ")" if team > 1 else "rescale" }};
 //#   for next in range(2)
       scores[number][{{ place }} + {{ next }}u] = bitcast<vec4<u32>>(bitcast<vec4<f32>>(scores[number][{{ place }} + {{ next }}u]) * factor);
 //#   endfor
@@ -354,16 +384,16 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
 //# for d in range(head_blocks)
 //#   for k in range(own_keys)
       {
-        let k = subgroupMatrixLoad<Right, col_major>(&keys[side], {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+        let k = subgroupMatrixLoad<OfColumns, {{ across }}>(&keys[side], {{ 16 * k * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     for m in range(team)
-        s_{{ m }}_{{ k }} = subgroupMatrixMultiplyAccumulate(query_{{ m }}_{{ d }}, k, s_{{ m }}_{{ k }});
+        s_{{ m }}_{{ k }} = {{ product("query_" ~ m ~ "_" ~ d, "k", "s_" ~ m ~ "_" ~ k) }};
 //#     endfor
       }
 //#   endfor
 //# endfor
 //# for m in range(team)
 //#   for k in range(own_keys)
-      subgroupMatrixStore<row_major>(&scores[number], {{ scores_of_block * m + 4 * k }}u, s_{{ m }}_{{ k }}, {{ score_pitch }}u);
+      subgroupMatrixStore<{{ along }}>(&scores[number], {{ scores_of_block * m + 4 * k }}u, s_{{ m }}_{{ k }}, {{ score_pitch }}u);
 //#   endfor
 //# endfor
     }
@@ -428,15 +458,15 @@ begin + BK * select(start + {{ turn }}, start + {{ turn }} - turns, start + {{ t
     {
 //# for m in range(team)
 //#   for k in range(key_blocks)
-      let p_{{ m }}_{{ k }} = subgroupMatrixLoad<Left, row_major>(&{{ weights }}, {{ weights_of_block * m + 2 * k }}u, {{ weight_pitch }}u);
+      let p_{{ m }}_{{ k }} = subgroupMatrixLoad<OfRows, {{ along }}>(&{{ weights }}, {{ weights_of_block * m + 2 * k }}u, {{ weight_pitch }}u);
 //#   endfor
 //# endfor
 //# for k in range(key_blocks)
 //#   for n in range(own_values)
       {
-        let v = subgroupMatrixLoad<Right, row_major>(&{{ values }}[side], {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
+        let v = subgroupMatrixLoad<OfColumns, {{ along }}>(&{{ values }}[side], {{ 16 * k * value_pitch + 2 * n }}u, {{ value_pitch }}u);
 //#     for m in range(team)
-        acc_{{ m }}_{{ n }} = subgroupMatrixMultiplyAccumulate(p_{{ m }}_{{ k }}, v, acc_{{ m }}_{{ n }});
+        acc_{{ m }}_{{ n }} = {{ product("p_" ~ m ~ "_" ~ k, "v", "acc_" ~ m ~ "_" ~ n) }};
 //#     endfor
       }
 //#   endfor
@@ -511,7 +541,7 @@ fn main(
 {{ row_arguments() }}
 ) {
 {{ find_query_tile() }}
-{{ find_row(spread) }}
+{{ find_row(weights_apart) }}
   // Which team's member this subgroup is, which one of it, and of which of the team's rows this invocation has a part.
   let team_number = number / {{ team }}u;
   let side = number % {{ team }}u;
@@ -555,7 +585,7 @@ fn main(
   var acc_{{ m }}_{{ n }} = Result();
 //#   endfor
 //#   for d in range(head_blocks)
-  var query_{{ m }}_{{ d }} = Left();
+  var query_{{ m }}_{{ d }} = OfRows();
 //#   endfor
 //# endfor
 
@@ -565,9 +595,8 @@ fn main(
 //# for turn in range(BQ // BK)
 //#   for n in range(key_loads)
     {
-      let e = thread_index + {{ n }}u * WORKGROUP;
-      let line = min(first_row + {{ turn * BK }}u + e / {{ 2 * head_blocks }}u, last_row);
-      query_ahead[{{ turn * key_loads + n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, e % {{ 2 * head_blocks }}u);
+      let line = min(first_row + {{ turn * BK }}u + {{ entry_line(n, head_blocks) }}, last_row);
+      query_ahead[{{ turn * key_loads + n }}] = query_halves(query_head + line * params.query_strides.z, params.query_strides.w, {{ entry_of_line(n, head_blocks) }});
     }
 //#   endfor
 //# endfor
@@ -581,7 +610,7 @@ fn main(
 //#     set block = turn * key_blocks + own
     if (team_number == {{ block // team }}u) {
 //#     for d in range(head_blocks)
-      query_{{ block % team }}_{{ d }} = subgroupMatrixLoad<Left, row_major>(&keys[{{ own // own_keys }}], {{ 16 * (own % own_keys) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
+      query_{{ block % team }}_{{ d }} = subgroupMatrixLoad<OfRows, {{ along }}>(&keys[{{ own // own_keys }}], {{ 16 * (own % own_keys) * key_pitch + 2 * d }}u, {{ key_pitch }}u);
 //#     endfor
     }
 //#   endfor
@@ -658,14 +687,14 @@ fn main(
   workgroupBarrier();
 //# if team > 1
   if (part == 0u) {
-    {{ said_of("side") }} = bitcast<vec4<u32>>(vec4<f32>(factor));
+    {{ said_of("number") }} = bitcast<vec4<u32>>(vec4<f32>(factor));
   }
 //# endif
 //# if hides
   var is_complete = atomicLoad(&left_out) == 0u;
 //# endif
 //# call(m, place, n) through_memory(False)
-      let end_factor = {{ "bitcast<vec4<f32>>(" ~ said_of(m ~ "u") ~ ").x" if team > 1 else "factor" }};
+      let end_factor = {{ "bitcast<vec4<f32>>(" ~ said_of("number - side + " ~ m ~ "u") ~ ").x" if team > 1 else "factor" }};
       let end_i = i - 16u * side + {{ 16 * m }}u;
       if (end_i <= last_row && {{ n }} < DV4) {
         let four = bitcast<vec4<f32>>(scores[number][{{ place }}]) * end_factor;
@@ -687,7 +716,7 @@ fn main(
       let m = e / {{ own_vec4s }}u;
       let c = e % {{ own_vec4s }}u;
       let n = c / {{ 2 * own_keys }}u * {{ 4 * own_keys }}u + part * {{ 2 * own_keys }}u + c % {{ 2 * own_keys }}u + {{ 4 * own_values }}u * side;
-      let row_factor = {{ "bitcast<vec4<f32>>(" ~ said_of("m") ~ ").x" if team > 1 else "factor" }};
+      let row_factor = {{ "bitcast<vec4<f32>>(" ~ said_of("number - side + m") ~ ").x" if team > 1 else "factor" }};
       let end_i = i - 16u * side + 16u * m;
       if (end_i <= last_row && n / 2u * 2u < DV4 && is_finite(row_factor)) {
         let first = dot(params.out_strides.xyz, vec3<u32>(b, h, end_i));

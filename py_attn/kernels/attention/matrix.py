@@ -108,14 +108,6 @@ class MatrixTile(_Subgroups):
                 f"of {_ROWS} · team and divide the {self.queries} query rows, got {self}"
             )
 
-    @property
-    def spread(self) -> bool:
-        """Whether lines of scores have the padding with which storing them conflicts with no bank.
-
-        Not where it is so large a part of the memory that fewer workgroups would fit into a core.
-        """
-        return self.team > 1 or (self.keys > _ROWS and not self.in_turn)
-
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
         key_blocks, value_blocks = (-(-n // 16) for n in (head_dim, value_head_dim))
@@ -123,17 +115,16 @@ class MatrixTile(_Subgroups):
         keys = self.keys // self.team * (2 * key_blocks + 1)
         values = self.keys * (2 * -(-value_blocks // self.team) + 1)
         staged = self.team * (max(keys, values) if self.in_turn else keys + values)
-        rows = _ROWS * self.subgroups
-        scores = rows * (self.keys // 4 + (2 if self.spread else 1))
-        weights = rows * (self.keys // 8 + 1) if self.team > 1 and not self.in_turn else 0
-        return 16 * (staged + scores + weights) + 32
+        weights_apart = self.team > 1 and not self.in_turn
+        scores = self.keys // 4 + (2 if weights_apart else 1)
+        weights = self.keys // 8 + 1 if weights_apart else 0
+        return 16 * (staged + self.queries * (scores + weights)) + 32
 
     def constants(self) -> dict[str, object]:
         """The template's variables."""
         return self._of_subgroups(self.keys) | {
             "in_turn": self.in_turn,
             "team": self.team,
-            "spread": self.spread,
             "slack": _SLACK,
         }
 
