@@ -64,6 +64,36 @@ def test_tiles_know_their_memory(tile):
         assert workgroup_memory(launch.wgsl) + not_declared == tile.workgroup_bytes(96, 48)
 
 
+def _banks(pitch, lines, words):
+    """Banks, of 32 a word wide, of these words of lines that are ``pitch`` entries of 16 bytes apart."""
+    return [(line * 4 * pitch + word) % 32 for line in lines for word in words]
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_no_bank_of_workgroup_memory_is_met_twice(tile):
+    """As NVIDIA's cores store sums and load halves: 32 numbers, 16 pairs or 8 times 16 bytes at a time.
+
+    Invocation ``l`` has the sums of row ``l // 4`` in columns ``2 (l % 4)`` and the next one ("Matrix
+    Fragments for mma.m16n8k16" in https://docs.nvidia.com/cuda/parallel-thread-execution/). Stored row by row
+    these are a pair, and four rows go together; by columns each is stored alone, with those of three others.
+    """
+    wgsl = launched(*[(1, 1, 256, 64)] * 3, variant=Config("matrix", tile)).wgsl
+    stores = set(re.findall(r"subgroupMatrixStore<(\w+)>\(&scores\[number\], \d+u, s_\w+, (\d+)u\)", wgsl))
+    loads = set(re.findall(r"let \w+ = subgroupMatrixLoad<\w+, \w+>\(&[^,]+, \d+u, (\d+)u\)", wgsl))
+    assert len(stores) == 1
+    assert loads
+    for layout, pitch in stores:
+        row_by_row = layout == "row_major"
+        met = (
+            _banks(int(pitch), range(4), range(8))
+            if row_by_row
+            else _banks(int(pitch), (0, 2, 4, 6), range(8))
+        )
+        assert len(set(met)) == 32
+    for pitch in loads:
+        assert len(set(_banks(int(pitch), range(8), range(4)))) == 32
+
+
 @pytest.mark.parametrize(
     "fields", [(8, 16, False, 2), (3, 16, False, 2), (8, 32, False, 3), (4, 24), (4, 0), (2, 64)]
 )
