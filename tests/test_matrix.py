@@ -83,13 +83,8 @@ def test_no_bank_of_workgroup_memory_is_met_twice(tile):
     assert len(stores) == 1
     assert loads
     for layout, pitch in stores:
-        row_by_row = layout == "row_major"
-        met = (
-            _banks(int(pitch), range(4), range(8))
-            if row_by_row
-            else _banks(int(pitch), (0, 2, 4, 6), range(8))
-        )
-        assert len(set(met)) == 32
+        lines = range(4) if layout == "row_major" else range(0, 8, 2)
+        assert len(set(_banks(int(pitch), lines, range(8)))) == 32
     for pitch in loads:
         assert len(set(_banks(int(pitch), range(8), range(4)))) == 32
 
