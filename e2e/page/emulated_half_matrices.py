@@ -52,8 +52,9 @@ fn narrow_float16(v: vec2<f32>) -> u32 {
 """
 # Which tiles attention/tiled.wgsl leaves to attention/matrix_float32.wgsl; here all of them.
 _IS_FIT = ("unfit[work] == 0u", "unfit[work] < 2u")
-_ALIAS = r"alias (\w+) = subgroup_matrix_(left|right|result)<"
+_ALIAS = r"alias (\w+) = subgroup_matrix_(left|right)<"
 _LOAD = r"subgroupMatrixLoad<(\w+), (\w+)>\(&([^,]+), ([^,]+), ([^)]+)\)"
+_LOAD_SUMS = r"(\w+) = subgroupMatrixLoad<Result, (\w+)>\(&([^,]+), ([^,]+), ([^)]+)\);"
 _STORE = r"subgroupMatrixStore<(\w+)>\(&([^,]+), ([^,]+), ([^,]+), ([^)]+)\);"
 _ARGUMENTS = (
     r"  @builtin\(subgroup_id\) number: u32,\n  @builtin\(subgroup_invocation_id\) lane: u32,\n\) \{\n"
@@ -77,24 +78,32 @@ _REWRITTEN = (
 )
 
 
-def _places(layout, offset, pitch):
-    """Where in a memory the eight sums of an invocation lie."""
-    for n in range(8):
-        if layout == "row_major":
-            yield f"[{offset} + emulated_row() * {pitch} + 2u * emulated_half() + {n // 4}u][{n % 4}u]"
-        else:
-            line = f"(8u * emulated_half() + {n}u)"
-            yield f"[{offset} + {line} * {pitch} + emulated_row() / 4u][emulated_row() % 4u]"
+def _place(layout, offset, pitch):
+    """Where in a memory the sum number ``j`` of an invocation's eight lies."""
+    if layout == "row_major":
+        return f"[{offset} + emulated_row() * {pitch} + 2u * emulated_half() + j / 4u][j % 4u]"
+    line = "(8u * emulated_half() + j)"
+    return f"[{offset} + {line} * {pitch} + emulated_row() / 4u][emulated_row() % 4u]"
+
+
+def _store(match):
+    """What takes the place of storing sums."""
+    layout, memory, offset, sums, pitch = match.groups()
+    place = f"{memory}{_place(layout, offset, pitch)}"
+    return f"for (var j = 0u; j < 8u; j++) {{ {place} = bitcast<u32>({sums}[j]); }}"
+
+
+def _load_sums(match):
+    """What takes the place of loading sums."""
+    sums, layout, memory, offset, pitch = match.groups()
+    place = f"{memory}{_place(layout, offset, pitch)}"
+    return f"for (var j = 0u; j < 8u; j++) {{ {sums}[j] = bitcast<f32>({place}); }}"
 
 
 def _load(sides, match):
-    """What takes the place of loading an operand, or sums; ``sides`` says what each alias is."""
+    """What takes the place of loading an operand; ``sides`` says which side of a product each alias is."""
     alias, layout, memory, offset, pitch = match.groups()
-    side = sides[alias]
-    if side == "result":
-        sums = (f"bitcast<f32>({memory}{place})" for place in _places(layout, offset, pitch))
-        return f"EmulatedSums({', '.join(sums)})"
-    if (side, layout) in (("left", "col_major"), ("right", "row_major")):
+    if (sides[alias], layout) in (("left", "col_major"), ("right", "row_major")):
         lines = [
             f"{memory}[{offset} + (8u * emulated_half() + {n}u) * {pitch} + emulated_row() / 8u]"
             for n in range(8)
@@ -102,13 +111,6 @@ def _load(sides, match):
         pairs = [f"emulated_pair({lines[n]}, {lines[n + 1]})" for n in range(0, 8, 2)]
         return f"vec4<u32>({', '.join(pairs)})"
     return f"{memory}[{offset} + emulated_row() * {pitch} + emulated_half()]"
-
-
-def _store(match):
-    """What takes the place of storing sums."""
-    layout, memory, offset, sums, pitch = match.groups()
-    places = enumerate(_places(layout, offset, pitch))
-    return " ".join(f"{memory}{place} = bitcast<u32>({sums}[{n}]);" for n, place in places)
 
 
 def emulate(wgsl, alone=False):
@@ -119,8 +121,9 @@ def emulate(wgsl, alone=False):
     sides = dict(re.findall(_ALIAS, wgsl))
     if not sides:
         return wgsl.replace(*_IS_FIT) if alone else wgsl
-    wgsl = re.sub(_LOAD, partial(_load, sides), wgsl)
     wgsl = re.sub(_STORE, _store, wgsl)
+    wgsl = re.sub(_LOAD_SUMS, _load_sums, wgsl)
+    wgsl = re.sub(_LOAD, partial(_load, sides), wgsl)
     for known, stand_in in _REWRITTEN:
         wgsl = re.sub(known, stand_in, wgsl)
     return wgsl + PRELUDE + _HALVES + ("" if "fn narrow_float16" in wgsl else _NARROW)
