@@ -231,6 +231,20 @@ def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
         error_ratios.note(["float16 or bfloat16"], "decode", max(answer.values()))
 
 
+def test_steps_in_pairs(lab, error_ratios):
+    # Two splits for each of 132 heads, 16 keys at a step (see `test_float32_takes_steps_in_pairs`):
+    # 1, 2, 5 and 6 steps, where the odd number has one more that sees nothing. In the end the ring is turned.
+    decodes = [("decode", 1, each) for each in ({}, {"window": 45}, {"window": 100, "softcap": 2.0})]
+    steps = [step for count in (20, 20, 110, 20, 9) for step in (("append", count), *decodes)]
+    cases = [
+        cached_case(*steps, pairs=0, batch=4, heads=heads, kv_heads=33, capacity=170, head_dim=dim,
+                    value_head_dim=value_dim, sink_tokens=sink_tokens, adapter={"software": False})
+        for heads, dim, value_dim, sink_tokens in ((33, 32, 32, 0), (66, 24, 20, 3))
+    ]  # fmt: skip
+    for answer in lab.check(check_cached, cases):
+        error_ratios.note(["steps in pairs"], "decode", max(answer.values()))
+
+
 def test_splits_that_the_reduction_reads_in_one_turn(check):
     # 64 of them with 32 neighbours of eight columns; one less, and one more, take turns.
     steps = [("append", 150), *(("decode", 1, {"splits": n}) for n in (63, 64, 65))]

@@ -991,6 +991,67 @@ def test_a_software_adapter_decodes_with_few_loops_and_loads_once(
     assert ("next_k" in wgsl) == prefetches
 
 
+def paired(device, cache, shape, **options):
+    """Whether the steps of a decode go in pairs, and how many a split takes."""
+    split, *_ = plan(device, pa.decode_attention, device.empty(shape), cache, **options)
+    params = split[1]
+    wgsl, span = split[0].wgsl, min(params["keys"] - params["first_key"], params["split_span"])
+    return "var pair = 0u" in wgsl, -(-span // params["split_stride"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "window", "found"),
+    [
+        (20, None, (False, 1)),
+        (40, None, (True, 2)),
+        (80, None, (False, 3)),
+        (150, None, (True, 5)),
+        (170, None, (True, 6)),
+        (150, 45, (True, 2)),
+        (150, 0, (False, 1)),
+    ],
+)
+def test_float32_takes_steps_in_pairs(keys, window, found):
+    device = device_on(RecordingBridge(software=False, subgroup_size=4, features=("subgroups",)))
+    cache = pa.KVCache(4, 33, 170, 32)
+    cache.append(*(device.empty((4, 33, keys, 32)) for _ in "kv"))
+    assert paired(device, cache, (4, 33, 1, 32), window=window) == found
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "bfloat16", ("float32", "float16"), "q8_0", "q4_0", "turboquant2"]
+)
+@pytest.mark.parametrize("software", [False, True])
+def test_only_float32_on_a_gpu_takes_steps_in_pairs(dtype, software):
+    device = device_on(RecordingBridge(software=software, subgroup_size=32, features=("subgroups",)))
+    cache = pa.KVCache(1, 8, 32768, 128, dtype=dtype)
+    cache.append(*(device.empty((1, 8, 32768, 128)) for _ in "kv"))
+    pairs, _ = paired(device, cache, (1, 32, 1, 128))
+    assert pairs == (dtype == "float32" and not software)
+    # Splits that a call names may well have an odd number of steps.
+    assert not paired(device, cache, (1, 32, 1, 128), splits=32)[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "rows"),
+    [
+        ("float32", 64, {1: 1, 8: 8, 9: 5, 12: 6, 16: 8, 20: 7}),
+        ("float32", 128, {4: 4, 7: 7, 8: 8, 9: 5, 16: 8}),
+        ("float32", 256, {4: 4, 8: 4, 5: 4}),
+        ("float16", 64, {1: 1, 4: 4, 5: 5, 6: 3, 8: 4, 10: 4, 16: 4}),
+        ("bfloat16", 128, {3: 3, 5: 5, 7: 4, 9: 3}),
+        ("turboquant2", 64, {8: 8, 16: 16}),
+    ],
+)
+def test_workgroups_of_a_gpu_share_many_rows_evenly(dtype, head_dim, rows):
+    device = device_on(RecordingBridge(software=False, subgroup_size=32, features=("subgroups",)))
+    cache = pa.KVCache(1, 2, 512, head_dim, dtype=dtype)
+    cache.append(*(device.empty((1, 2, 512, head_dim)) for _ in "kv"))
+    for count, wanted in rows.items():
+        split, *_ = plan(device, pa.decode_attention, device.empty((1, 2 * count, 1, head_dim)), cache)
+        assert (split[0].constants["ROWS"], split[1]["row_tiles"]) == (wanted, -(-count // wanted))
+
+
 def test_splits_of_many_keys_take_blocks_in_turn(device):
     cache = pa.KVCache(1, 2, 4096, 16)
     cache.append(device.empty((1, 2, 4096, 16)), device.empty((1, 2, 4096, 16)))

@@ -201,15 +201,15 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
   workgroupBarrier();
 //# endmacro
 //##
-//## s[PADDED · a + r]: this lane's part of the product of its group's key a and row r.
-//# macro multiply_keys()
+//## s[PADDED · a + r]: this lane's part of the product of its group's key a, of those in the array `keys`, and row r.
+//# macro multiply_keys(keys)
 //# call(n) each("n", sum_count, unrolled)
     s[{{ n }}] = 0.0;
 //# endcall
 //# call(n) each("n", key_segments_each, unrolled)
 //#   for w in range(key_vec4s)
 //#     call(a) each("a", KEYS_PER_GROUP, unrolled)
-    key4[{{ a }}] = key_vec4_{{ w }}(k[{{ a }} * {{ key_segments_each }}u + {{ n }}], {{ key_element(n) }});
+    key4[{{ a }}] = key_vec4_{{ w }}({{ keys }}[{{ a }} * {{ key_segments_each }}u + {{ n }}], {{ key_element(n) }});
 //#     endcall
 //#     call(r) each("r", ROWS, unrolled)
     let q = queries[{{ r }} * {{ query_vec4s }}u + ({{ n }} * {{ key_vec4s }}u + {{ w }}u) * LANES + lane];
@@ -446,6 +446,40 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
     }
   }
 //# endmacro
+//##
+//## The step whose keys begin at `first`. They are in the array `keys`; with `prefetches` memory is asked for those of the
+//## next step, which come to the array `next_keys`.
+//# macro take_step(keys, next_keys)
+//# if prefetches
+    let next = first + params.split_stride;
+{{ load_keys("next + team * STEP", next_keys) }}
+//# else
+{{ load_keys("first + team * STEP", keys) }}
+{{ load_scales("first") }}
+//# endif
+{{ multiply_keys(keys) }}
+{{ sum_over_lanes() }}
+{{ mask_scores() }}
+{{ rescale_row_sum() }}
+//# if subgroups
+{{ rescale_acc() }}
+//# endif
+{{ weigh_scores() }}
+//# if prefetches
+{{ load_scales("next") }}
+//# endif
+//# if not subgroups
+{{ exchange_weights() }}
+{{ rescale_acc() }}
+//# endif
+//# if prefetches
+{{ add_values() }}
+{{ load_values("next + team * STEP") }}
+//# else
+{{ load_values("first + team * STEP") }}
+{{ add_values() }}
+//# endif
+//# endmacro
 //# set element = "b" if has_totals else ""
 //# if hides
 
@@ -587,41 +621,27 @@ fn main(
 //# endif
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
+//# if in_pairs
+  // With an odd number of steps all keys of one more are hidden.
+  for (var pair = 0u; pair < (steps + 1u) / 2u; pair++) {
+    {
+    let first = begin + 2u * pair * params.split_stride;
+{{ take_step("k", "next_k") }}
+    }
+    {
+    let first = begin + (2u * pair + 1u) * params.split_stride;
+{{ take_step("next_k", "k") }}
+    }
+  }
+//# else
   for (var step = 0u; step < steps; step++) {
     let first = begin + step * params.split_stride;
-//# if prefetches
-    let next = first + params.split_stride;
-//# endif
-//# if prefetches
-{{ load_keys("next + team * STEP", "next_k") }}
-//# else
-{{ load_keys("first + team * STEP", "k") }}
-{{ load_scales("first") }}
-//# endif
-{{ multiply_keys() }}
-{{ sum_over_lanes() }}
-{{ mask_scores() }}
-{{ rescale_row_sum() }}
-//# if subgroups
-{{ rescale_acc() }}
-//# endif
-{{ weigh_scores() }}
-//# if prefetches
-{{ load_scales("next") }}
-//# endif
-//# if not subgroups
-{{ exchange_weights() }}
-{{ rescale_acc() }}
-//# endif
-//# if prefetches
-{{ add_values() }}
-{{ load_values("next + team * STEP") }}
+{{ take_step("k", "next_k") }}
+//#   if prefetches
     k = next_k;
-//# else
-{{ load_values("first + team * STEP") }}
-{{ add_values() }}
-//# endif
+//#   endif
   }
+//# endif
 
 {{ share_softmaxes() }}
 //# if adds_pairs

@@ -22,6 +22,16 @@ _WORKGROUP = 128
 # core, which has 65,536 registers on most GPUs: 128 an invocation, of which arrays may take about so many.
 _LARGE_WORKGROUP = 256
 _LARGE_REGISTERS = 116
+# Steps go in pairs where arrays take at most so many registers. Where the number of steps is odd, one more is
+# taken, which sees no key; that is worth it from so many steps on (bench/NOTES.md).
+_PAIRED_REGISTERS = 80
+_ODD_STEPS = 5
+# The most query rows of a workgroup with subgroups, of float32 and of half types. More rows would share what
+# is read of the cache, but leave registers for fewer keys on their way (bench/NOTES.md). Workgroups then
+# share the rows evenly; five of a half type are better left together.
+_ROWS = 8
+_HALF_ROWS = 4
+_UNDIVIDED_HALF_ROWS = 5
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
 # A software adapter has no latency to hide with several keys at a step, but compiles longer for their text.
@@ -255,6 +265,8 @@ def _shape_for_registers(rows: int, keys: RowLoads, values: RowLoads, info: Adap
     subgroups = info.subgroup_min_size >= (4 if info.software else _SMALL_TEAM)
     team = min(info.subgroup_min_size, 32) if subgroups else _SMALL_TEAM
     fitting = max(1, min(rows, team, _MAX_REGISTERS * team // max(keys.numbers, values.numbers)))
+    if subgroups and not info.software:
+        fitting = min(fitting, _fast_rows(rows, keys))
     needed = -(-keys.numbers * fitting // _MAX_REGISTERS)
     if subgroups and not info.software and keys.codes and keys.words == 1:
         # A key's codes take few registers, and half the lanes exchange half as many sums.
@@ -278,6 +290,15 @@ def _shape_for_registers(rows: int, keys: RowLoads, values: RowLoads, info: Adap
     if subgroups and _registers(shape, keys, values) <= _LARGE_REGISTERS:
         return replace(shape, workgroup=_LARGE_WORKGROUP)
     return shape
+
+
+def _fast_rows(rows: int, keys: RowLoads) -> int:
+    """How many of ``rows`` query rows a workgroup takes, if registers allow it."""
+    if keys.words < 4 or keys.codes:
+        # Codes and integers: registers decide.
+        return rows
+    most, undivided = (_HALF_ROWS, _UNDIVIDED_HALF_ROWS) if keys.wide else (_ROWS, _ROWS)
+    return rows if rows <= undivided else -(-rows // -(-rows // most))
 
 
 def _segments_each(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> tuple[int, int]:
@@ -311,6 +332,23 @@ def _registers(shape: WorkgroupShape, keys: RowLoads, values: RowLoads) -> int:
     return sums + scores + read + (_CODE_REGISTERS if keys.codes or values.codes else 0)
 
 
+def _choose_steps(
+    call: Call, shape: WorkgroupShape, keys: RowLoads, values: RowLoads, workgroups: int
+) -> tuple[int, bool]:
+    """How many splits there are, and whether their steps go in pairs (``Config.in_pairs``)."""
+    software, visible = call.device.info.software, max(1, call.visible_keys)
+    splits = choose_splits(visible, shape.block, workgroups, software)
+    steps = -(-visible // (shape.block * splits))
+    # Numbers that are widened or looked up take more registers than their arrays. Where only the GPU knows
+    # how many keys there are, steps may be few.
+    may_pair = call.cache.dtype == ("float32", "float32") and not software and not call.on_gpu
+    if not may_pair or _registers(shape, keys, values) > _PAIRED_REGISTERS:
+        return splits, False
+    if steps % 2 == 1 and steps < _ODD_STEPS:
+        return splits, False
+    return choose_splits(visible, 2 * shape.block, workgroups, software), True
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What one decode is compiled with, and how its keys are split.
@@ -331,6 +369,9 @@ class Config:
     prefetches : bool
         Whether memory is asked for the next step's keys and values while this one's are worked on. A software
         adapter waits for each load in any case, and compiles the loads twice.
+    in_pairs : bool
+        Whether two steps are written out, whose keys have registers of their own. Else compilers let the next
+        step's keys have those of this one's, and ask memory for them only when these are multiplied.
     """
 
     shape: WorkgroupShape
@@ -343,6 +384,7 @@ class Config:
     rotates_back: bool
     unrolled: bool
     prefetches: bool
+    in_pairs: bool
 
     @property
     def combines(self) -> bool:
@@ -365,12 +407,12 @@ def configure(call: Call, *, in_runs: bool = False) -> Config | TileRuns:
     shape = choose_workgroup_shape(call.rows, keys, values, info)
     row_tiles = -(-call.rows // shape.rows)
     workgroups = max(1, p.batch * p.kv_heads * row_tiles)
-    count = call.splits
+    count, in_pairs = call.splits, False
     if count is None and call.buffers_of_splits > info.limits["maxStorageBuffersPerShaderStage"]:
         # A single split writes no row sums, which takes one buffer less.
         count = 1
     elif count is None:
-        count = choose_splits(max(1, call.visible_keys), shape.block, workgroups, info.software)
+        count, in_pairs = _choose_steps(call, shape, keys, values, workgroups)
     if not call.on_gpu:
         count = max(1, min(count, call.visible_keys))
     return Config(
@@ -388,6 +430,7 @@ def configure(call: Call, *, in_runs: bool = False) -> Config | TileRuns:
         rotates_back=count > 1 and turboquant.rotates_in_subgroup(cache.value_format, info),
         unrolled=_is_written_out(shape, keys, values, info),
         prefetches=not info.software,
+        in_pairs=in_pairs,
     )
 
 

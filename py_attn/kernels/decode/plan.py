@@ -417,6 +417,7 @@ def _split_constants(
         "rotates": config.rotates,
         "unrolled": config.unrolled,
         "prefetches": config.prefetches,
+        "in_pairs": config.in_pairs,
         "key_row": key_form.row() if key_form else None,
         "value_row": value_form.row() if value_form else None,
         "hides": call.hides,
