@@ -216,6 +216,7 @@ def decoded(**changes: Any) -> Case:
         "dtype": "float32",
         "splits": 1,
         "hide": ["causal"],
+        "where": ["key", "value"],
         "what": ["nan"],
         "share": 0.2,
     }
@@ -244,6 +245,25 @@ def test_decode(check, hide):
     cases.append(decoded(hide=hide, head_dim=24, value_dim=130, splits=2, seed=9))
     if "padding" not in hide:
         cases += [decoded(hide=hide, capacity=40, sink_tokens=n, splits=3, seed=8) for n in (0, 4)]
+    check(*cases, function=check_hidden_decode)
+
+
+def test_infinite_values_where_a_decode_ends_within_a_step(check):
+    common = {"rows": 1, "hide": [], "where": ["value"], "what": ["inf"]}
+    cases = [
+        decoded(**common, keys=keys, capacity=keys, splits=splits, share=share, dtype=dtype)
+        for dtype in FLOATS
+        for keys, splits, share in ((67, 1, 0.3), (67, 3, 0.9), (1, 1, 0.9), (45, 7, 0.9))
+    ]
+    cases += [decoded(**common, share=0.9, splits=2, sink_tokens=n, capacity=40) for n in (0, 4)]
+    cases += [decoded(**common | {"hide": [hide]}, share=0.9, splits=3) for hide in ("softcap", "ragged")]
+    # On a GPU, steps in pairs too (see `test_steps_in_pairs` of test_kernels_decode.py).
+    gpu = {"adapter": {"software": False}, "share": 0.9}
+    cases += [decoded(**common, **gpu, dtype=dtype, splits=3) for dtype in FLOATS]
+    cases += [
+        decoded(**common, **gpu, batch=4, heads=33, kv_heads=33, keys=n, capacity=n, splits="auto")
+        for n in (40, 150)
+    ]
     check(*cases, function=check_hidden_decode)
 
 

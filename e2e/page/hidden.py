@@ -12,7 +12,7 @@ import numpy as np
 import py_attn as pa
 from e2e.page.attention import half_weights_error
 from e2e.page.bounds import numpy_errors, over_bound
-from e2e.page.configs import variant_of
+from e2e.page.configs import another_adapter, variant_of
 from e2e.page.emulated_half_matrices import emulated_for
 from e2e.page.gradients import FORMS, in_each_form, with_cancelled
 from e2e.page.inputs import laid_out, normal, poisoned
@@ -229,8 +229,9 @@ async def check_hidden_decode(case):
     query = normal(random, (b, hq, rows, case["head_dim"]), "float32")
     shapes = (b, hkv, keys, case["head_dim"]), (b, hkv, keys, case["value_dim"])
     new = [normal(random, shape, case["dtype"]) for shape in shapes]
-    for x in new:
-        poison(random, x, case["what"], case["share"])
+    for name, x in zip(("key", "value"), new, strict=True):
+        if name in case["where"]:
+            poison(random, x, case["what"], case["share"])
     ways: dict[str, dict[str, Any]] = {
         "causal": {},
         "window": {"window": (5, 0)},
@@ -247,7 +248,7 @@ async def check_hidden_decode(case):
     ring = {"capacity": case["capacity"], "sink_tokens": case.get("sink_tokens", 0)}
     if case.get("sinks"):
         keywords["sinks"] = random.standard_normal(hq).astype(np.float32)
-    with poisoned(device):
+    with another_adapter(device, case.get("adapter", {})), poisoned(device):
         cache = pa.KVCache(
             b, hkv, ring["capacity"], case["head_dim"], value_head_dim=case["value_dim"],
             dtype=case["dtype"], sink_tokens=ring["sink_tokens"], ragged=ragged,

@@ -60,7 +60,6 @@
 //## Vec4s of scores that an invocation has of its row.
 //# set span4 = BK // 8
 //# set values = "keys" if in_turn else "values"
-//# set weights_apart = team > 1 and not in_turn
 //# set transposed = not weights_apart
 //# set weights = "weights[team_number]" if weights_apart else "scores[number - side]"
 //## How often the loops over tiles are written out. The driver writes out a loop eight times where the kernel is short;

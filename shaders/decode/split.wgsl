@@ -32,9 +32,12 @@
 //##
 //## Queries lie in workgroup memory. Where keys are codes of rotated keys, queries are rotated too: on the way there
 //## with `rotates`, else before this launch. Memory is asked for the next keys and values as soon as their registers
-//## are free. With subgroups a team lies within one subgroup, and no step waits for a barrier; otherwise a team is one
-//## group, which exchanges through workgroup memory. Past the end of the split lanes read its last key, and hide its
-//## score.
+//## are free, for keys with `in_pairs` a step before. With subgroups a team lies within one subgroup, and no step waits
+//## for a barrier; otherwise a team is one group, which exchanges through workgroup memory.
+//##
+//## Past the end of the split lanes read its last key again, and hide its score. A weight of 0 would make NaN of an
+//## infinite value, though: where rows see every key, what such a copy's value is multiplied by is a part of the key's
+//## weight (OF_COPY in lib/math.wgsl); with `hides`, `seen_output` looks for infinities.
 //##
 //## With `has_state` the only query stands at the position in `state` (lib/state.wgsl), and sees all entries up to its
 //## own; with `query_in_log` it is the row of that position in `query`. With `has_totals` each batch element has as many
@@ -77,9 +80,9 @@
 //# set query_vec4s = key_segments_each * key_vec4s * LANES
 //# set key_scaled = key_wide and key_row
 //# set value_scaled = value_wide and value_row
-//## Whether what a row sees is more than a run of entries. With a state there is no window, and it sees all of them.
+//## Whether what a row sees is more than a run of entries.
 //# set of_cache = "" if has_totals else "params."
-//# set asks_each_key = masks or has_score_mod or (has_kept and not has_state)
+//# set asks_each_key = hides and (masks or has_score_mod or has_kept)
 //## Sums of an invocation, scores that it is left with, and the lanes of a group that hold different scores.
 //# set sum_count = PADDED * KEYS_PER_GROUP
 //# set held = [sum_count // LANES, 1] | max
@@ -283,9 +286,13 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
     let masked = score(product, b, own_head, own_query, visible_entry(held_key), position, length);
     let seen = {{ "(held_key < end) & is_behind_padding(visible_entry(held_key), padding)" if has_left_padding else "held_key < end" }};
 //#   else
-    // Not with &&, which branches.
+    // Not with &&, which branches. Without `lowest`, where nothing is hidden, NVIDIA's driver asks for the first keys
+    // only behind the barrier of the queries (bench/NOTES.md).
     let masked = shaped(product);
     let seen = (i32(held_key) >= lowest) & (i32(held_key) <= highest);
+//#   endif
+//#   if not hides
+    unhidden[{{ m }}] = masked;
 //#   endif
     s[{{ m }}] = select(params.empty_lse, masked, seen);
     new_max = max(new_max, s[{{ m }}]);
@@ -324,12 +331,18 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
 //# endcall
 //# endmacro
 //##
-//## s[m] becomes the weight: exp(score - row_max), times the factor of the value.
+//## s[m] becomes what the value is multiplied by: the weight, exp(score - row_max), times the value's factor.
 //# macro weigh_scores()
 //# call(m) each("m", held, unrolled)
     let weight = {{ exp_of("s[" ~ m ~ "] - row_max") }};
     row_sum += weight;
-    s[{{ m }}] = weight * SHRINK{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
+//#   if hides
+    let of_value = weight;
+//#   else
+    let of_copy = OF_COPY * {{ exp_of("min(unhidden[" ~ m ~ "] - row_max, 0.0)") }};
+    let of_value = select(of_copy, weight, first + own_key + STEP_OF_HELD * {{ m }} < end);
+//#   endif
+    s[{{ m }}] = of_value * SHRINK{{ " * value_factor[" ~ m ~ "]" if value_scaled }};
 //# endcall
 //# endmacro
 //##
@@ -400,7 +413,7 @@ page_row(b, kv_head, params.kv_heads, cache_slot(visible_entry(min({{ key }}, en
   workgroupBarrier();
 //# endif
 //# call(n) each("n", count, unrolled)
-  merged[{{ n }} * WORKGROUP + thread_index] = acc[{{ first }}u + {{ n }}];
+  merged[{{ n }} * WORKGROUP + thread_index] = {{ ("acc[%su + %s]" if hides else "select(vec4<f32>(), acc[%su + %s], has_keys)") | format(first, n) }};
 //# endcall
   workgroupBarrier();
   for (var e = thread_index; e < {{ count }}u * MERGED_LANES; e += WORKGROUP) {
@@ -585,6 +598,9 @@ fn main(
   var v: array<value_segment, {{ values_per_group * value_segments_each }}>;
   var s: array<f32, {{ sum_count }}>;
   var key4: array<vec4<f32>, KEYS_PER_GROUP>;
+//# if not hides
+  var unhidden: array<f32, {{ held }}>;
+//# endif
 //# if prefetches
   var next_k: array<key_segment, {{ KEYS_PER_GROUP * key_segments_each }}>;
 //# endif
@@ -622,7 +638,7 @@ fn main(
   // Counted by ones: Tint then sees that the loop ends and adds no guard of its own.
   let steps = (max(begin, end) - begin + params.split_stride - 1u) / params.split_stride;
 //# if in_pairs
-  // With an odd number of steps all keys of one more are hidden.
+  // With an odd number of steps one more has nothing but copies.
   for (var pair = 0u; pair < (steps + 1u) / 2u; pair++) {
     {
     let first = begin + 2u * pair * params.split_stride;
@@ -644,6 +660,10 @@ fn main(
 //# endif
 
 {{ share_softmaxes() }}
+//# if not hides
+  // A team that has nothing but copies adds nothing, neither 0 nor 0 · infinity.
+  let has_keys = begin + team * STEP < end;
+//# endif
 //# if adds_pairs
 {{ add_pairs() }}
 //# endif

@@ -10,7 +10,7 @@ const SHRINK = 0x1p-18f;
 const UNSHRINK = 0x1p+18f;
 // Where keys end within a step, the last key is read again in place of those that would follow. Such a copy gets this part
 // of the key's weight: too little to count, but not 0, which would make NaN of an infinite value.
-const OF_COPY = 0x1p-32f;
+const OF_COPY = 0x1p-40f;
 
 /// Minus infinity, compared as bits: compilers may assume that no float is infinite.
 fn is_hidden(x: f32) -> bool {

@@ -108,6 +108,11 @@ class MatrixTile(_Subgroups):
                 f"of {_ROWS} · team and divide the {self.queries} query rows, got {self}"
             )
 
+    @property
+    def weights_apart(self) -> bool:
+        """Whether weights have memory of their own, else they lie in their scores' place."""
+        return self.team > 1 and not self.in_turn
+
     def workgroup_bytes(self, head_dim: int, value_head_dim: int) -> int:
         """Workgroup memory that the shader declares, in bytes."""
         key_blocks, value_blocks = (-(-n // 16) for n in (head_dim, value_head_dim))
@@ -115,9 +120,8 @@ class MatrixTile(_Subgroups):
         keys = self.keys // self.team * (2 * key_blocks + 1)
         values = self.keys * (2 * -(-value_blocks // self.team) + 1)
         staged = self.team * (max(keys, values) if self.in_turn else keys + values)
-        weights_apart = self.team > 1 and not self.in_turn
-        scores = self.keys // 4 + (2 if weights_apart else 1)
-        weights = self.keys // 8 + 1 if weights_apart else 0
+        scores = self.keys // 4 + (2 if self.weights_apart else 1)
+        weights = self.keys // 8 + 1 if self.weights_apart else 0
         return 16 * (staged + self.queries * (scores + weights)) + 32
 
     def constants(self) -> dict[str, object]:
@@ -125,6 +129,7 @@ class MatrixTile(_Subgroups):
         return self._of_subgroups(self.keys) | {
             "in_turn": self.in_turn,
             "team": self.team,
+            "weights_apart": self.weights_apart,
             "slack": _SLACK,
         }
 
