@@ -69,6 +69,7 @@ def test_pinned_cells_and_open_menus(open_page):
         details.evaluate("one => (one.open = false)")
 
 
+@pytest.mark.quick("wide-Text", "narrow-Lines")
 @pytest.mark.parametrize("name", ["Text", "Lines"])
 def test_several_heads_as_text_and_as_lines(open_page, name):
     open_page.locator('.thumb[data-head="2/4"]').click(modifiers=["ControlOrMeta"])
@@ -140,6 +141,7 @@ def test_the_write_panel(open_page):
     assert violations(open_page) == []
 
 
+@pytest.mark.quick("narrow")
 def test_a_text_in_the_write_panel(open_page):
     lab = Lab(open_page, {})
     lab.install()

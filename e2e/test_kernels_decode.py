@@ -206,7 +206,7 @@ def test_storage_types(check, key, value):
     )
 
 
-@pytest.mark.quick("32-32", "1-512", "511-511", "576-512")
+@pytest.mark.quick("32-32", "1-512", "576-512")
 @pytest.mark.parametrize(
     ("head_dim", "value_head_dim"),
     [(32, 32), (1, 512), (512, 1), (511, 511), (512, 512), (576, 512), (127, 5)],
@@ -216,6 +216,7 @@ def test_head_dims(check, head_dim, value_head_dim):
     check(decode_case(*steps, head_dim=head_dim, value_head_dim=value_head_dim, heads=6))
 
 
+@pytest.mark.quick("dtypes1")
 @pytest.mark.parametrize("dtypes", [["float16", "bfloat16"], ["bfloat16", "float32"]])
 def test_halves_with_the_workgroups_of_hardware(lab, error_ratios, dtypes):
     keywords = [{}, {"splits": 3}, {"window": 9, "softcap": 2.0}]
@@ -263,6 +264,7 @@ def test_where_a_dimension_of_the_grid_is_too_short(lab, error_ratios, dtype):
     error_ratios.note(["splits"], "decode", max(answer.values()))
 
 
+@pytest.mark.quick("float16")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_value_groups_that_share_a_subgroup(check, dtype):
     # Two of them add up their sums by shuffles where a segment has eight numbers.

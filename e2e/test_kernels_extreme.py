@@ -51,7 +51,7 @@ def with_forms(cases: Iterable[Case]) -> list[Case]:
     return [{"forms": HALVES[n % 2], **case} for n, case in enumerate(cases)]
 
 
-@pytest.mark.quick("rows", "tiled", "subgroup")
+@pytest.mark.quick("tiled", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_masks_far_from_zero(check, variant):
     # Each mask meets every form of the backward pass, with another variant.
@@ -134,7 +134,7 @@ def test_what_lies_behind_the_keys(check):
     )
 
 
-@pytest.mark.quick("rows", "tiled")
+@pytest.mark.quick("tiled")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_packed_sequences(check, variant):
     changes = [*({"mod": mod} for mod in (*MODS, "log")), *({"nan": x} for x in ("query", "key", "value"))]

@@ -150,7 +150,7 @@ def test_gradients_of_the_widest_heads(check):
     )
 
 
-@pytest.mark.quick("relative", "document", "many")
+@pytest.mark.quick("relative", "many")
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
     number = MODS.index(mod)
@@ -205,7 +205,7 @@ def test_gradients_of_masks(check, dtype):
 READING = ("alibi", "relative", "learned", "bucketed", "placed", "many")
 
 
-@pytest.mark.quick("learned", "placed", "many")
+@pytest.mark.quick("learned", "many")
 @pytest.mark.parametrize("mod", READING)
 def test_gradients_of_what_a_score_mod_reads(check, mod):
     n = READING.index(mod)

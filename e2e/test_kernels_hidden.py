@@ -182,7 +182,7 @@ def test_keys_of_weight_zero(check, variant):
 PACKED_HIDING = (["causal"], ["window"], ["mask_mod"], ["score_mod"], ["bias", "causal"])
 
 
-@pytest.mark.quick("window", "score_mod", "bias+causal")
+@pytest.mark.quick("window", "bias+causal")
 @pytest.mark.parametrize("hide", PACKED_HIDING, ids="+".join)
 def test_packed_sequences(check, hide):
     n = PACKED_HIDING.index(hide)
@@ -234,7 +234,7 @@ DECODE_HIDING = (
 )
 
 
-@pytest.mark.quick("causal", "ragged+window", "padding+mask_mod+softcap")
+@pytest.mark.quick("ragged+window", "padding+mask_mod+softcap")
 @pytest.mark.parametrize("hide", DECODE_HIDING, ids="+".join)
 def test_decode(check, hide):
     cases = [

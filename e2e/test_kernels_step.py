@@ -78,7 +78,7 @@ def test_anything(check, case):
     check(case)
 
 
-@pytest.mark.quick("float32-*", "bfloat16-subgroups", "turboquant4-no subgroups", "turboquant3-subgroups")
+@pytest.mark.quick("float32-*", "turboquant4-no subgroups")
 @pytest.mark.parametrize("adapter", [{}, NO_SUBGROUPS], ids=["subgroups", "no subgroups"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", *QUANTIZED])
 def test_rings_at_every_turn(check, dtype, adapter):

@@ -58,7 +58,7 @@ def test_products_and_softmax(lab, tile):
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 
 
-@pytest.mark.quick("wide", "pairs-in-turn")
+@pytest.mark.quick("pairs-in-turn")
 @EACH_TILE
 def test_references_that_stay(lab, tile):
     """Steady turns (see attention/matrix.wgsl); after 16 of them the kernel looks whether it can go on."""

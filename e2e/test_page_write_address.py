@@ -146,6 +146,7 @@ def test_back_and_forward_lead_to_what_was_written(writer):  # noqa: F811
     expect(page.locator(".write-text")).to_contain_text("What the model writes appears here")
 
 
+@pytest.mark.thorough
 def test_back_and_forward_on_a_slow_machine_leave_the_texts_of_addresses_as_they_are(writer):  # noqa: F811
     page = writer
     panel(page).get_by_label("New tokens").fill("4")
