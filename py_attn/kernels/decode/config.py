@@ -232,6 +232,8 @@ def row_loads(
 def choose_workgroup_shape(rows: int, keys: RowLoads, values: RowLoads, info: AdapterInfo) -> WorkgroupShape:
     """Take as many of ``rows`` query rows as fit into registers, and as few lanes to a key as that allows.
 
+    On a GPU no more rows than are fast (``_fast_rows``).
+
     Where that is too much for the adapter's workgroups, fewer sums are merged at a time, then there are fewer
     invocations, then fewer rows.
     """
