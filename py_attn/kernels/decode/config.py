@@ -26,12 +26,12 @@ _LARGE_REGISTERS = 116
 # taken, which sees no key; that is worth it from so many steps on (bench/NOTES.md).
 _PAIRED_REGISTERS = 80
 _ODD_STEPS = 5
-# The most query rows of a workgroup with subgroups, of float32 and of half types. More rows would share what
-# is read of the cache, but leave registers for fewer keys on their way (bench/NOTES.md). Workgroups then
-# share the rows evenly; five of a half type are better left together.
-_ROWS = 8
-_HALF_ROWS = 4
-_UNDIVIDED_HALF_ROWS = 5
+# The most query rows of a workgroup with subgroups, where segments have four and eight numbers. More rows
+# would share what is read of the cache, but leave registers for fewer keys on their way (bench/NOTES.md).
+# Workgroups then share the rows evenly; with wide segments five rows are better left together.
+_FAST_ROWS = 8
+_FAST_ROWS_WIDE = 4
+_UNDIVIDED_ROWS_WIDE = 5
 # Registers that looking up the numbers of codes takes besides.
 _CODE_REGISTERS = 24
 # A software adapter has no latency to hide with several keys at a step, but compiles longer for their text.
@@ -299,7 +299,7 @@ def _fast_rows(rows: int, keys: RowLoads) -> int:
     if keys.words < 4 or keys.codes:
         # Codes and integers: registers decide.
         return rows
-    most, undivided = (_HALF_ROWS, _UNDIVIDED_HALF_ROWS) if keys.wide else (_ROWS, _ROWS)
+    most, undivided = (_FAST_ROWS_WIDE, _UNDIVIDED_ROWS_WIDE) if keys.wide else (_FAST_ROWS, _FAST_ROWS)
     return rows if rows <= undivided else -(-rows // -(-rows // most))
 
 
