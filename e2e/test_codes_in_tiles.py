@@ -36,11 +36,13 @@ def tiled(*steps, **changes):
     return cached_case(*steps, **{**common, "tiled": True, **changes})
 
 
+@pytest.mark.thorough
 def test_splits_that_the_reduction_reads_in_one_turn(check):
     steps = [("append", 65 * 128), *(("decode", 1, {"splits": n}) for n in (63, 64, 65))]
     check(tiled(*steps, batch=1, heads=2, kv_heads=1, capacity=65 * 128, positions=9000))
 
 
+@pytest.mark.thorough
 def test_where_a_dimension_of_the_grid_is_too_short(check):
     # Workgroups then find by divisions what else their place in the grid says.
     limits = {"maxComputeWorkgroupsPerDimension": 40}

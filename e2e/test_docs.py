@@ -12,10 +12,10 @@ import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Its examples load the language model and take a minute.
-SLOW = "language-model"
+#: Pages whose examples load the language model, or encode with several numbers of bits.
+SLOW = ("language-model", "turboquant")
 PAGES = [
-    pytest.param(page, id=page.stem, marks=[pytest.mark.thorough] if page.stem == SLOW else [])
+    pytest.param(page, id=page.stem, marks=[pytest.mark.thorough] if page.stem in SLOW else [])
     for page in sorted(DOCS.glob("*.md"))
     if BLOCK.search(page.read_text("utf-8"))
 ]

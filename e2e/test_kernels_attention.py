@@ -62,6 +62,7 @@ def test_subgroup_on_anything(check, cases):
     check(*cases)
 
 
+@pytest.mark.quick("rows", "tiled", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lengths(check, variant):
     # One pipeline: all lengths are params.
@@ -76,6 +77,7 @@ def test_lengths(check, variant):
     )
 
 
+@pytest.mark.quick("rows", "tiled", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_causal_and_windows(check, variant):
     windows = [None, 0, 1, 20, [0, None], [None, 0], [3, 5], [None, 2], [40, 0], [1000, None]]
@@ -195,6 +197,7 @@ def test_head_dims_in_tiles(check, variant, head_dim, value_head_dim):
     check(attention_case(variant=variant, head_dim=head_dim, value_head_dim=value_head_dim, causal=True))
 
 
+@pytest.mark.quick("auto")
 @pytest.mark.parametrize("variant", ["auto", "naive", "rows"])
 def test_head_dims_of_latent_attention(check, variant):
     """DeepSeek's MLA with absorbed projections: one key/value head of 512 latent and 64 rotary numbers."""
@@ -309,6 +312,7 @@ message
     assert "subgroup matrices of f16 with f32 sums" in message, message
 
 
+@pytest.mark.quick("rows", "tiled")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sums_of_many_weights(check, variant):
     # A few large ones and thousands that are small beside them, all positive.
@@ -422,6 +426,7 @@ SPLIT_CHANGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.quick("changes0-*", "changes3-*")
 @pytest.mark.parametrize("tail_split", TAIL_SPLITS)
 @pytest.mark.parametrize("changes", SPLIT_CHANGES)
 def test_split_tiles(check, tail_split, changes):
@@ -442,7 +447,7 @@ def test_splits_of_anything(check, cases, tail_splits):
     check(*(case | common | {"tail_split": each} for case, each in zip(cases, tail_splits, strict=True)))
 
 
-@pytest.mark.quick("tiled-2-True", "subgroup-2-False")
+@pytest.mark.quick("tiled-2-True")
 @pytest.mark.parametrize(
     ("variant", "buffers", "resident"),
     [("tiled", 1, False), ("tiled", 2, True), ("subgroup", 1, True), ("subgroup", 2, False)],

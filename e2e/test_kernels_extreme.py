@@ -75,6 +75,7 @@ def test_masks_in_half_types_and_with_sinks(check):
     check(check_extreme, *with_forms(cases))
 
 
+@pytest.mark.quick("rows", "tiled", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_mods_far_from_zero(check, variant):
     check(check_extreme, *with_forms({"variant": variant, "mod": mod} for mod in MODS))
@@ -99,6 +100,7 @@ def test_nan_comes_through(check, half, way):
     check(check_extreme, *({**given, "nan": which, **WAYS[way]} for which in ("query", "key", "value")))
 
 
+@pytest.mark.quick("tiled", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nan_from_masks_and_mods(check, variant):
     cases: list[Case] = [
@@ -110,6 +112,7 @@ def test_nan_from_masks_and_mods(check, variant):
     check(check_extreme, *with_forms(cases))
 
 
+@pytest.mark.quick("tiled")
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
 def test_split_tiles_and_unrolled(check, variant):
     tile = dataclasses.asdict(TILES["two buffers"])
@@ -134,7 +137,7 @@ def test_what_lies_behind_the_keys(check):
     )
 
 
-@pytest.mark.quick("tiled")
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_packed_sequences(check, variant):
     changes = [*({"mod": mod} for mod in (*MODS, "log")), *({"nan": x} for x in ("query", "key", "value"))]

@@ -150,7 +150,7 @@ def test_gradients_of_the_widest_heads(check):
     )
 
 
-@pytest.mark.quick("relative", "many")
+@pytest.mark.quick("many")
 @pytest.mark.parametrize("mod", MODS)
 def test_mods(check, mod):
     number = MODS.index(mod)
@@ -292,6 +292,7 @@ def test_gradients_with_tall_tiles(check, buffers):
     )
 
 
+@pytest.mark.quick("rows-*", "tiled-*", "subgroup-*")
 @pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_gaps_between_packed_sequences_hold_does_not_matter(lab, variant, sinks):

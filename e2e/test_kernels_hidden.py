@@ -111,9 +111,7 @@ def test_anything(check, some):
     check(*(some[0] | {name: case[name] for name in RUN_TIME} for case in some))
 
 
-@pytest.mark.quick(
-    "bool", "score_mod", "bool+causal+lengths", "float+softcap+window", "mask_mod+bias+softcap"
-)
+@pytest.mark.quick("score_mod", "bool+causal+lengths", "mask_mod+bias+softcap")
 @pytest.mark.parametrize("hide", HIDING, ids="+".join)
 def test_every_way_of_hiding(check, hide):
     n = HIDING.index(hide)
@@ -126,7 +124,7 @@ def test_every_way_of_hiding(check, hide):
     )
 
 
-@pytest.mark.quick("causal", "score_mod", "bool+causal+lengths", "float+softcap+window")
+@pytest.mark.quick("score_mod", "bool+causal+lengths")
 @pytest.mark.parametrize("hide", HIDING, ids="+".join)
 def test_gradients(check, hide):
     # Two of the forms; the way of hiding before this one and that after it have the others.
@@ -139,6 +137,7 @@ def test_gradients(check, hide):
     )
 
 
+@pytest.mark.quick("tiled")
 @pytest.mark.parametrize("variant", ["tiled", "subgroup"])
 def test_split_tiles_and_unrolled(check, variant):
     tile = dataclasses.asdict(TILES["two buffers"])
@@ -182,7 +181,7 @@ def test_keys_of_weight_zero(check, variant):
 PACKED_HIDING = (["causal"], ["window"], ["mask_mod"], ["score_mod"], ["bias", "causal"])
 
 
-@pytest.mark.quick("window", "bias+causal")
+@pytest.mark.quick("bias+causal")
 @pytest.mark.parametrize("hide", PACKED_HIDING, ids="+".join)
 def test_packed_sequences(check, hide):
     n = PACKED_HIDING.index(hide)
@@ -234,7 +233,7 @@ DECODE_HIDING = (
 )
 
 
-@pytest.mark.quick("ragged+window", "padding+mask_mod+softcap")
+@pytest.mark.quick("padding+mask_mod+softcap")
 @pytest.mark.parametrize("hide", DECODE_HIDING, ids="+".join)
 def test_decode(check, hide):
     cases = [

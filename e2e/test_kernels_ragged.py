@@ -78,7 +78,7 @@ def test_anything(check, case):
     check(case)
 
 
-@pytest.mark.quick("3")
+@pytest.mark.thorough
 @pytest.mark.parametrize("sink_tokens", [0, 3])
 def test_lengths(check, sink_tokens):
     windows = [None, 0, 6, [3, 0], [2, None]]

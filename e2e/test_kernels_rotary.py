@@ -75,7 +75,7 @@ def test_anything(check, case):
     check(check_rotary, case)
 
 
-@pytest.mark.quick("False-3-False", "True-0-True", "True-3-True")
+@pytest.mark.quick("True-3-True")
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("sink_tokens", [0, 3])
 @pytest.mark.parametrize("ragged", [False, True])

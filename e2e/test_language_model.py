@@ -65,7 +65,7 @@ def case_of(draw, model, cache, ring):
     return case
 
 
-@pytest.mark.quick("True")
+@pytest.mark.thorough
 @pytest.mark.parametrize("ring", [False, True])
 def test_a_lack_of_room_leaves_the_text(tiny, ring):
     """Loading says what lacks room, and so does writing; then it goes on, also with a smaller cache."""
@@ -91,7 +91,7 @@ def test_maps(tiny, some, data):
     tiny.check(language.maps_match, some)
 
 
-@pytest.mark.quick("True")
+@pytest.mark.thorough
 @pytest.mark.parametrize("ring", [False, True])
 def test_scores(tiny, ring):
     ids = text_of(100, 5)
@@ -119,6 +119,7 @@ def test_a_text_that_was_left_is_gone_on_with(tiny, ring):
     tiny.check(language.left_early, [{"model": name, **case} for name in MODELS])
 
 
+@pytest.mark.quick("options0")
 @pytest.mark.parametrize(
     "options",
     [
@@ -180,6 +181,7 @@ def test_a_map_is_the_published_one(published):
     np.testing.assert_allclose(got, attention["weights"], rtol=0, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_logits_are_as_close_to_float64_as_numpy_s(published):
     ids = PUBLISHED["continuations"][0]["ids"]
     data = base64.b64decode(published.call(language.all_logits, ids))

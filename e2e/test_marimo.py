@@ -86,7 +86,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
         yield request.param, url
 
 
-@pytest.mark.quick("edit*")
+@pytest.mark.quick("run*")
 def test_a_kernel_without_a_gpu_computes_on_the_viewers(
     page: Page, address: tuple[str, str], artifacts: Path
 ):

@@ -32,7 +32,7 @@ def emulated(case, tile):
     return case | {"emulated": dataclasses.asdict(tile)}
 
 
-@pytest.mark.quick("plain", "pairs")
+@pytest.mark.quick("plain")
 @EACH_TILE
 def test_products_and_softmax(lab, tile):
     common = {"variant": "matrix", "dtypes": dtypes("float16"), "without_lse": True, "batch": 1}

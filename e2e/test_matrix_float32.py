@@ -37,7 +37,7 @@ def alone(case, tile):
     return emulated(case, dataclasses.replace(tile, other=other), alone=True)
 
 
-@pytest.mark.quick("two-blocks")
+@pytest.mark.quick("one-block")
 @EACH_TILE
 def test_products_and_softmax(lab, tile):
     keys, queries = 9 * tile.keys + 3, tile.queries + 5
@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_computed_in_float32(lab, tile):
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 
 
-@pytest.mark.quick("two-blocks")
+@pytest.mark.quick("one-block")
 @EACH_TILE
 def test_hidden_numbers(lab, tile):
     case = {"variant": "matrix", "forward_only": True, "head_dim": 32, "value_dim": 40}

@@ -182,6 +182,7 @@ np.asarray(await embedding.numpy() if isinstance(embedding, pa.Tensor) else embe
 """)
 
 
+@pytest.mark.quick("?")
 @pytest.mark.parametrize("number", range(11))
 def test_embeddings_are_the_published_ones(run, model, published, number):
     embedding = embed(run, published["texts"][number].item())

@@ -267,7 +267,7 @@ def test_a_small_cache_is_a_ring(shown):
     expect(newest).to_have_class(re.compile("new"))
 
 
-@pytest.mark.quick("causal", "documents")
+@pytest.mark.quick("documents")
 @pytest.mark.parametrize("mask", ["causal", "none", "padding", "documents", "alibi"])
 def test_made_up_input_of_every_mask(shown, mask):
     open_synthetic(shown, Length="50", Heads="4", **{"KV heads": "2", "Head dim": "24"}, Mask=mask)

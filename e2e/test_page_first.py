@@ -48,6 +48,7 @@ def chosen_cell(page):
     return [int(n) for n in re.search(r"layer (\d+), head (\d+)\. Row (\d+), column (\d+)", label).groups()]
 
 
+@pytest.mark.quick("390-dark")
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_the_maps_are_there_before_python_and_nothing_moves_or_flickers(
     browser, site_url, artifacts, width, scheme

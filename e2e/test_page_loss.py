@@ -125,6 +125,7 @@ def test_a_score_mod_and_a_comparison_are_applied_again(sample):
     expect(sample.locator("#focus .heatmap-box")).to_have_attribute("aria-busy", "false")
 
 
+@pytest.mark.thorough
 def test_own_data_stays(sample):
     query, key = np.random.default_rng(0).standard_normal((2, 2, 4, 7, 8)).astype(np.float32)
     drop(sample, "heads.npz", npz(q=query, k=key, layout="LHSD"))
@@ -140,6 +141,7 @@ def test_own_data_stays(sample):
     expect(sample.locator("#overview header p")).not_to_contain_text(LACK)
 
 
+@pytest.mark.thorough
 def test_a_zoomed_map_and_a_step_of_decoding_are_where_they_were(sample):
     """The fields of the form hold another shape by then, which nobody has asked for."""
     synthetic(sample)
@@ -169,6 +171,7 @@ while True:
 """
 
 
+@pytest.mark.thorough
 def test_the_console_keeps_its_text_and_what_it_showed(sample):
     type_and_run(sample, 'page.show(np.eye(7), title="seven ones")')
     expect(sample.locator("#overview .thumb")).to_have_count(1)
@@ -289,6 +292,7 @@ def test_a_comparison_of_heads_that_was_being_made_comes(sample):
     expect(body).to_have_attribute("data-shown", re.compile('"head":5'))
 
 
+@pytest.mark.thorough
 def test_a_file_that_was_being_opened_is_shown(sample):
     query, key = np.random.default_rng(0).standard_normal((2, 2, 4, 7, 8)).astype(np.float32)
     lose_at_work(sample, lambda: drop(sample, "heads.npz", npz(q=query, k=key, layout="LHSD")))

@@ -47,6 +47,7 @@ def labels(root):
     return [text.text for text in root.iter(f"{SVG}text")]
 
 
+@pytest.mark.quick("light")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_all_heads_are_one_figure_on_white(shown, artifacts, theme):
     shown.emulate_media(color_scheme=theme)

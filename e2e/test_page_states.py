@@ -145,6 +145,7 @@ def test_nothing_typed_gets_a_gentle_word(page, site_url):
         expect(page.locator("#overview header p")).to_contain_text("20 × 20")  # the sample stays
 
 
+@pytest.mark.thorough
 def test_loading_the_model_can_be_cancelled(page, site_url):
     held = []
     opened(page, site_url)

@@ -233,6 +233,7 @@ def test_a_screen_reader_is_told_the_text_in_portions(slow_writer):
     assert all(40 <= len(portion) <= 330 for portion in spoken)
 
 
+@pytest.mark.thorough
 def test_the_chart_keeps_its_words_readable(writer):
     page = writer
     generate(page, 20)
@@ -252,6 +253,7 @@ def test_the_chart_keeps_its_words_readable(writer):
         assert table.evaluate("(region) => region.scrollWidth <= region.clientWidth")
 
 
+@pytest.mark.thorough
 def test_with_forced_colours_the_heads_can_be_told_apart(writer):
     page = writer
     page.emulate_media(forced_colors="active")

@@ -195,6 +195,7 @@ def test_a_link_shows_the_text_elsewhere(writer, site_url, browser):  # noqa: F8
     other.close()
 
 
+@pytest.mark.thorough
 def test_a_text_that_is_too_long_for_an_address_outlives_a_reload(writer):  # noqa: F811
     page = writer
     words = random.Random(1).randbytes(14_000).hex()  # which cannot be packed into less
@@ -218,7 +219,7 @@ def test_what_an_address_says_of_a_text_gives_way_to_the_model(page, site_url):
     expect(tokens(page)).to_have_count(3)
 
 
-@pytest.mark.quick("change0", "change3")
+@pytest.mark.quick("change0")
 @pytest.mark.parametrize(
     "change",
     [

@@ -184,6 +184,7 @@ def test_a_wrong_or_missing_file_is_said_and_can_be_tried_again(writer):
     writes_at_last(page)
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_no_model_is_said(writer):
     page = writer
     before = allocated(page)

@@ -262,7 +262,7 @@ SPOIL = """async (bytes) => {
 }"""
 
 
-@pytest.mark.quick("cut off")
+@pytest.mark.thorough
 @pytest.mark.parametrize("spoiled", [[0] * 5000, [4, 0, 0, 0, 0, 0, 0, 0]], ids=["cut off", "another"])
 def test_python_starts_without_an_image_that_was_damaged(page, whole_site_url, spoiled):
     visit_until_the_image_is_kept(page, whole_site_url)

@@ -27,6 +27,7 @@ def distortions(lab, seed, dim, outliers=()):
     return [lab.call(distortion, seed, dim, bits, outliers) for bits in OPTIMUM]
 
 
+@pytest.mark.quick("64", "128")
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_distortion_is_the_optimum(lab, dim):
     for optimum, found in zip(OPTIMUM.values(), distortions(lab, dim, dim), strict=True):
@@ -38,6 +39,7 @@ def test_outlier_channels_do_not_break_it(lab):
         assert found < 1.2 * optimum
 
 
+@pytest.mark.quick("*-True")
 @pytest.mark.parametrize("qjl", [False, True])
 @pytest.mark.parametrize("dim", [1, 2, 5, 32, 80, 96, 127, 512])
 def test_quantize_follows_the_reference(lab, dim, qjl):

@@ -43,6 +43,7 @@ def install_torch(python: Path) -> None:
         "install",
         "--disable-pip-version-check",
         "--no-input",
+        "--no-compile",
         "--only-binary",
         ":all:",
     ]
