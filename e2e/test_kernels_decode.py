@@ -265,7 +265,7 @@ def test_where_a_dimension_of_the_grid_is_too_short(lab, error_ratios, dtype):
     error_ratios.note(["splits"], "decode", max(answer.values()))
 
 
-@pytest.mark.quick("float16")
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_value_groups_that_share_a_subgroup(check, dtype):
     # Two of them add up their sums by shuffles where a segment has eight numbers.

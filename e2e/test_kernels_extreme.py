@@ -82,14 +82,7 @@ def test_mods_far_from_zero(check, variant):
 
 
 @pytest.mark.quick(
-    "naive+tiled-plain",
-    "naive+tiled-softcap",
-    "naive+tiled-sinks",
-    "naive+tiled-bool mask",
-    "rows+subgroup-score_mod",
-    "rows+subgroup-causal",
-    "rows+subgroup-lengths",
-    "rows+subgroup-float mask",
+    "naive+tiled-softcap", "naive+tiled-bool mask", "rows+subgroup-score_mod", "rows+subgroup-lengths"
 )
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("half", [VARIANTS[::2], VARIANTS[1::2]], ids="+".join)

@@ -205,7 +205,7 @@ def test_gradients_of_masks(check, dtype):
 READING = ("alibi", "relative", "learned", "bucketed", "placed", "many")
 
 
-@pytest.mark.quick("learned", "many")
+@pytest.mark.quick("many")
 @pytest.mark.parametrize("mod", READING)
 def test_gradients_of_what_a_score_mod_reads(check, mod):
     n = READING.index(mod)

@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_computed_in_float32(lab, tile):
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 
 
-@pytest.mark.quick("one-block")
+@pytest.mark.thorough
 @EACH_TILE
 def test_hidden_numbers(lab, tile):
     case = {"variant": "matrix", "forward_only": True, "head_dim": 32, "value_dim": 40}

@@ -343,7 +343,7 @@ def test_a_text_that_was_being_applied_is_applied(sample):
     expect(sample.locator("#kernel .kernel-note")).to_contain_text("with your mask_mod")
 
 
-@pytest.mark.quick("Measure")
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Measure", "Compare"])
 def test_what_the_language_model_was_asked_is_told_as_lost(sample, name):
     page = prepared(sample)

@@ -27,7 +27,7 @@ def distortions(lab, seed, dim, outliers=()):
     return [lab.call(distortion, seed, dim, bits, outliers) for bits in OPTIMUM]
 
 
-@pytest.mark.quick("64", "128")
+@pytest.mark.quick("64")
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_distortion_is_the_optimum(lab, dim):
     for optimum, found in zip(OPTIMUM.values(), distortions(lab, dim, dim), strict=True):
