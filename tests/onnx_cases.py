@@ -1,15 +1,19 @@
 """The node cases of the onnx package's operators Attention and FlexAttention, made in memory."""
 
 import functools
-import warnings
+import importlib
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 #: In onnx 1.23.2, without the variants that spell the operator out in others for the same numbers.
 CASES_IN_ONNX = 93
 FLEX_CASES_IN_ONNX = 11
+#: The modules of onnx.backend.test.case.node that have them.
+MODULES = ("attention", "flexattention")
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 
@@ -48,12 +52,16 @@ def flex_cases() -> tuple[Case, ...]:
 
 @functools.cache
 def _all_cases() -> list[Any]:
-    from onnx.backend.test.case.node import collect_testcases
+    from onnx.backend.test.case import node
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other operators' cases
-        # They are made when they are imported, once: those of a single operator would be all there ever are.
-        return collect_testcases(None)
+    def import_those_of_attention(package: ModuleType) -> None:
+        for module in MODULES:
+            importlib.import_module(f"{package.__name__}.{module}")
+
+    # Cases are made when their module is imported, which takes seconds for those of pooling and others, and
+    # once: those of a single operator would be all there ever are.
+    with mock.patch.object(node, "import_recursive", import_those_of_attention):
+        return node.collect_testcases(None)
 
 
 @functools.cache
