@@ -32,6 +32,12 @@ from scripts.common import (
 from scripts.fetch import fetch_all
 
 REQUIREMENTS = ROOT / "requirements-dev.lock"
+#: Arguments of an environment's Python. Pip compiles no modules: most are never imported, and Python compiles
+#: those that are.
+PIP_INSTALL = (
+    *("-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-compile"),
+    *("--only-binary", ":all:"),
+)
 
 
 def make_python_environment(
@@ -39,8 +45,7 @@ def make_python_environment(
 ) -> Path:
     """Make an environment and install the locked packages, unless both are current; returns its Python.
 
-    ``finish`` is called with that Python after the packages were installed. Pip compiles no modules: most are
-    never imported, and Python compiles those that are.
+    ``finish`` is called with that Python after the packages were installed.
     """
     inner = VENV_PYTHON.relative_to(VENV)
     python = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
@@ -54,8 +59,8 @@ def make_python_environment(
     say(f"installing the locked Python packages into {name}")
     call(
         [
-            *(own, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-compile"),
-            *("--require-hashes", "--only-binary", ":all:", "--no-deps", "--requirement", requirements),
+            *(own, *PIP_INSTALL),
+            *("--require-hashes", "--no-deps", "--requirement", requirements),
         ],
         "the Python packages could not be installed; is the package index reachable?",
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from scripts.common import CACHE, ROOT, Failure, call, locked, run_main, say, with_tests
 from scripts.native_tests import with_adapter
-from scripts.setup import make_python_environment
+from scripts.setup import PIP_INSTALL, make_python_environment
 
 FOLDER = CACHE / "transformers"
 REQUIREMENTS = ROOT / "requirements-transformers.lock"
@@ -36,17 +36,7 @@ def torch_version() -> str:
 def install_torch(python: Path) -> None:
     """Install torch, without CUDA's packages if it starts without them."""
     torch = torch_version()
-    install: list[str | Path] = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-compile",
-        "--only-binary",
-        ":all:",
-    ]
+    install: list[str | Path] = [python, *PIP_INSTALL]
     failure = f"{torch} could not be installed; is the package index reachable?"
     say(f"installing {torch}")
     call([*install, "--no-deps", torch], failure)
