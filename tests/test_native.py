@@ -103,7 +103,7 @@ class FakeDevice:
     features = frozenset()
 
     def __init__(self):
-        self.submitted, self.refuse, self.destroyed = [], {}, False
+        self.submitted, self.groups, self.refuse, self.destroyed = [], [], {}, False
         self._poller = SimpleNamespace(stop=lambda: None)
         self.queue = SimpleNamespace(submit=self._submit, write_buffer=self._write)
 
@@ -118,6 +118,10 @@ class FakeDevice:
         if "create_buffer" in self.refuse:
             raise self.refuse.pop("create_buffer")
         return FakeBuffer(size)
+
+    def create_bind_group(self, *, layout, entries):
+        self.groups.append(entries)
+        return len(self.groups)
 
     def create_command_encoder(self):
         return FakeEncoder()
@@ -166,6 +170,28 @@ async def test_a_program_runs_in_order_and_as_often_as_asked(bridge, fake):
     pipelines = [call[1][1] for call in fake.submitted if call[0] == "set_pipeline"]
     assert pipelines == ["a/x", "b/x", "a/x", "b/x"]
     assert [c[1:] for c in fake.submitted if c[0] == "dispatch_workgroups"] == [(2, 3, 4)] * 4
+    assert await bridge.synchronize() == []
+
+
+#: Declarations of params, and whether they stand behind two buffers in group 0.
+DECLARATIONS = [
+    ("@group(0) @binding(2) var<uniform> params: Params;", True),
+    ("@binding(2u) @group( 0 )\n  var< uniform > p : Params;", True),
+    ("@group(1) @binding(0) var<uniform> params: Params;", False),
+    ("@group(1) @binding(0) var<uniform> params: Params; // @group(0) @binding(2) var<uniform> p", False),
+    ("/* @group(0) @binding(2)\nvar<uniform> p */@group(1) @binding(0) var<uniform> params: Params;", False),
+]
+
+
+@pytest.mark.parametrize(("text", "behind"), DECLARATIONS)
+async def test_params_are_bound_where_the_text_declares_them(bridge, fake, text, behind):
+    pipeline = bridge.create_pipeline("a/x", text, "rw")
+    rows = words((pipeline, (bridge.create_buffer(16, "x"), 0, 16), (bridge.create_buffer(16, "y"), 0, 16)))
+    for _ in range(2):
+        bridge.run_program(rows, bytearray(256))
+    assert [len(entries) for entries in fake.groups] == ([3] if behind else [2, 1])  # found by the second run
+    bound = [call[1:] for call in fake.submitted if call[0] == "set_bind_group"]
+    assert bound == ([(0, 1)] if behind else [(0, 1), (1, 2)]) * 2
     assert await bridge.synchronize() == []
 
 

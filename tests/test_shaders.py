@@ -308,8 +308,8 @@ def test_params_lie_where_python_packs_them(shaders, parsed):
         layout = shader.params
         offsets = {field: layout.dtype.fields[field][1] for field in layout.fields}
         assert {field: offset for field, offset, _ in found["params"]} == offsets, name
-        assert found["uniform"]["group"] == 1
-        assert found["uniform"]["binding"] == 0
+        assert found["uniform"]["group"] == 0
+        assert found["uniform"]["binding"] == len(shader.bindings)
         assert found["uniform"]["size"] <= layout.size < found["uniform"]["size"] + 16
 
 
@@ -423,7 +423,7 @@ def test_header(tmp_path, monkeypatch):
         "}",
         "@group(0) @binding(0) var<storage, read> x: array<f32>;",
         "@group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;",
-        "@group(1) @binding(0) var<uniform> params: Params;",
+        "@group(0) @binding(2) var<uniform> params: Params;",
         "fn f() {}",
     ]
     assert shader.origin(10) == "test.wgsl:1"

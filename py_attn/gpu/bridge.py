@@ -160,7 +160,10 @@ class DeviceBridge(Protocol):
         ...
 
     def create_pipeline(self, label: str, wgsl: str, access: str) -> int:
-        """A compute pipeline; ``access`` has one letter a buffer, "r" read-only or "w" written."""
+        """A compute pipeline; ``access`` has one letter a buffer, "r" read-only or "w" written.
+
+        The text declares the buffers in group 0, and the params behind them or in group 1, binding 0.
+        """
         ...
 
     def destroy_pipeline(self, pipeline: int) -> None: ...

@@ -127,7 +127,7 @@ def render(
     """Render ``template`` below a header that declares extensions, constants, params and buffers.
 
     Integer, float and boolean constants become WGSL ``const`` declarations of their names; all
-    constants are Jinja2 variables too. Group 0 holds the storage buffers in order, group 1 the params.
+    constants are Jinja2 variables too. Group 0 holds the storage buffers in order and then the params.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def from_text(
     name, variant : str
         Its names in timings and errors.
     params : ParamsLayout
-        The uniform struct, at group 1, binding 0.
+        The uniform struct, at group 0 behind the buffers.
     bindings : tuple of Binding
         The storage buffers, at group 0 in this order.
     constants : mapping, optional
@@ -184,7 +184,7 @@ def from_text(
     header : bool
         False for a text that declares all of this itself: a whole WGSL file, such as
         ``timing.shader.wgsl`` of a kernel that ran, changed. ``params`` and ``bindings`` say then what it
-        declares, and ``constants`` is for showing only.
+        declares, and ``constants`` is for showing only. The uniform struct may also be at group 1, binding 0.
     """
     declared = _header(params, bindings, constants or {}) if header else []
     body = wgsl.splitlines()
@@ -211,7 +211,7 @@ def _header(
         header.append(
             f"@group(0) @binding({index}) var<storage, {access}> {binding.name}: array<{binding.type}>;"
         )
-    header.append("@group(1) @binding(0) var<uniform> params: Params;")
+    header.append(f"@group(0) @binding({len(bindings)}) var<uniform> params: Params;")
     return header
 
 

@@ -29,7 +29,7 @@ def make_pipeline(
 ) -> Pipeline:
     """Compile a text with the entry point ``main``; what is wrong with it becomes an error of ``label``."""
     begun = time.perf_counter()
-    group, layout = bindings.layouts(access)
+    layout = bindings.layout(wgsl, access)
     module = compile_text(device, label, wgsl)
     compute = None
     if isinstance(module, ShaderMessage):
@@ -37,8 +37,8 @@ def make_pipeline(
     else:
         try:
             stage: Any = {"module": module, "entry_point": "main"}
-            compute = device.create_compute_pipeline(label=label, layout=layout, compute=stage)
+            compute = device.create_compute_pipeline(label=label, layout=layout.pipeline, compute=stage)
         except wgpu.GPUError as error:
             message = compiler_message(error)
             errors.add("shader", label, message.message, message.line)
-    return Pipeline(compute, group, access, label, (time.perf_counter() - begun) * 1e6)
+    return Pipeline(compute, layout, label, (time.perf_counter() - begun) * 1e6)

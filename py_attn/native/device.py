@@ -37,7 +37,7 @@ class NativeDeviceBridge:
         self._waits = Waits()
         Poller(device, self._end)
         self._fences = Fences(device)
-        self._bindings = Bindings(device, self._errors)
+        self._bindings = Bindings(device, self._errors, self._buffer)
         self._read_backs = ReadBacks(device)
         self._buffers: dict[int, wgpu.GPUBuffer | None] = {}
         self._pipelines: dict[int, Pipeline] = {}
@@ -166,7 +166,7 @@ class NativeDeviceBridge:
     # Inside
 
     def _decode(self, words: Any) -> list[Dispatch]:
-        return decode(words, self._pipelines, self._bindings, self._buffer)
+        return decode(words, self._pipelines)
 
     def _run(self, dispatches: list[Dispatch], params: Any, times: int) -> None:
         self._write_params(params)
@@ -178,15 +178,18 @@ class NativeDeviceBridge:
 
     def _encode(self, dispatches: list[Dispatch], times: int, timestamps: Any) -> None:
         label = dispatches[0].pipeline.label if dispatches else "program"
-        refused = (d for d in dispatches if d.pipeline.compute is None or d.group is None)
-        broken = next((d.pipeline.label for d in refused), "")
-        if broken:
-            self._errors.add("validation", broken, "not run, as its shader or its buffers were refused")
-            return
+        bound = []
+        for dispatch in dispatches:
+            groups = self._bindings.groups(dispatch) if dispatch.pipeline.compute is not None else None
+            if groups is None:
+                broken = dispatch.pipeline.label
+                self._errors.add("validation", broken, "not run, as its shader or its buffers were refused")
+                return
+            bound.append((dispatch, groups))
 
         def submit() -> None:
             encoder = self._device.create_command_encoder()
-            encode(encoder, dispatches, self._bindings, times, timestamps)
+            encode(encoder, bound, times, timestamps)
             self._submit(encoder)
 
         self._errors.guarded(label, submit)

@@ -29,13 +29,16 @@ function recording() {
     },
   };
   const bindings = {
-    storage: (/** @type {any} */ { label }, /** @type {Uint32Array} */ words) => `${label}: ${words}`,
+    groups: (/** @type {any} */ { pipeline, buffers, offset, size }, /** @type {string} */ params) => [
+      `${pipeline.label}: ${buffers}`,
+      `${params} ${offset} ${size}`,
+    ],
   };
   const runner = new Runner(.../** @type {[any, any, any, any]} */ ([device, errors, queue, bindings]));
   /** A program of these words. */
   const program = () => ({
     dispatches: runner.decode(words, pipelines),
-    params: /** @type {any} */ ({ group: (/** @type {any} */ { offset, size }) => `params ${offset} ${size}` }),
+    params: /** @type {any} */ ('params'),
   });
   return { log, runner, program };
 }

@@ -1,33 +1,32 @@
 /**
- * The params of dispatches in one uniform buffer. Every offset has a bind group of its own: with a dynamic offset the
- * largest prefill tile took 3% longer. Dispatches whose params are equal read them from the same place: there the GPU's
- * cores still have them, elsewhere they wait for memory (0.2 to 0.4 µs, bench/NOTES.md).
+ * The params of dispatches in one uniform buffer, of which each dispatch binds a part: with a dynamic offset the largest
+ * prefill tile took 3% longer. Dispatches whose params are equal read them from the same place: there the GPU's cores
+ * still have them, elsewhere they wait for memory (0.2 to 0.4 µs, bench/NOTES.md).
  */
-
-const MOST_GROUPS = 4096;
 
 /** @typedef {{ offset: number, size: number }} Block the params of a dispatch, in bytes: multiples of 4 */
 
 export class Params {
-  /** @type {Map<number, GPUBindGroup>} by offset and size */
-  #groups = new Map();
   /** Where the params of a block are found, by its offset. @type {Map<number, number>} */
   #places = new Map();
   /** @type {GPUBuffer | null} */
   #buffer = null;
   #device;
-  #layout;
   #room;
 
   /**
    * @param {GPUDevice} device
-   * @param {GPUBindGroupLayout} layout of one uniform buffer
    * @param {(bytes: number) => number} [room] how large a new buffer is that has to hold so many bytes
    */
-  constructor(device, layout, room = (bytes) => bytes) {
+  constructor(device, room = (bytes) => bytes) {
     this.#device = device;
-    this.#layout = layout;
     this.#room = room;
+  }
+
+  /** @returns {GPUBuffer} */
+  get buffer() {
+    if (!this.#buffer) throw new Error('no params were written');
+    return this.#buffer;
   }
 
   /**
@@ -49,28 +48,14 @@ export class Params {
     this.#device.queue.writeBuffer(this.#buffer, 0, bytes);
   }
 
-  /** The bind group of a dispatch's params, whose size is at most 65,536. @param {Block} block one of those written */
-  group(block) {
-    if (!this.#buffer) throw new Error('no params were written');
-    const { size } = block;
-    const offset = this.#places.get(block.offset) ?? block.offset;
-    const key = offset * 0x1_0000 + size; // offsets are multiples of 256
-    let group = this.#groups.get(key);
-    if (!group) {
-      group = this.#device.createBindGroup({
-        layout: this.#layout,
-        entries: [{ binding: 0, resource: { buffer: this.#buffer, offset, size } }],
-      });
-      if (this.#groups.size === MOST_GROUPS) this.#groups.clear();
-      this.#groups.set(key, group);
-    }
-    return group;
+  /** The offset at which the params of a block are read. @param {Block} block one of those written */
+  placeOf({ offset }) {
+    return this.#places.get(offset) ?? offset;
   }
 
   destroy() {
     this.#buffer?.destroy();
     this.#buffer = null;
-    this.#groups.clear();
   }
 }
 

@@ -3,8 +3,7 @@
 /**
  * @typedef {object} Pipeline
  * @property {GPUComputePipeline} pipeline
- * @property {GPUBindGroupLayout} layout of its storage buffers
- * @property {string} access one letter a buffer: r or w
+ * @property {import('./bindings.js').Layout} layout
  * @property {string} label
  * @property {Promise<number>} made resolves with the microseconds until the browser had made it
  */
@@ -15,13 +14,13 @@
  * @param {GPUDevice} device
  * @param {import('./errors.js').Errors} errors
  * @param {import('./bindings.js').Bindings} bindings
- * @param {string} label @param {string} wgsl @param {string} access
+ * @param {string} label @param {string} wgsl @param {string} access one letter a buffer: r or w
  * @returns {Pipeline}
  */
 export function createPipeline(device, errors, bindings, label, wgsl, access) {
   const begun = performance.now();
   for (const filter of /** @type {GPUErrorFilter[]} */ (['validation', 'internal'])) device.pushErrorScope(filter);
-  const layout = bindings.layout(access);
+  const layout = bindings.layout(wgsl, access);
   const module = device.createShaderModule({ label, code: wgsl });
   const pipeline = device.createComputePipeline({ label, layout: layout.pipeline, compute: { module } });
   const scopes = [device.popErrorScope(), device.popErrorScope()];
@@ -32,7 +31,7 @@ export function createPipeline(device, errors, bindings, label, wgsl, access) {
     return elapsed * 1000;
   });
   errors.wait(made);
-  return { pipeline, layout: layout.group, access, label, made };
+  return { pipeline, layout, label, made };
 }
 
 /**
@@ -44,12 +43,12 @@ export function createPipeline(device, errors, bindings, label, wgsl, access) {
  */
 export async function compilePipeline(device, bindings, { label, wgsl, access }) {
   const begun = performance.now();
-  const layout = bindings.layout(access);
+  const layout = bindings.layout(wgsl, access);
   device.pushErrorScope('validation'); // an error is nobody's until Python asks for this text
   const module = device.createShaderModule({ label, code: wgsl });
   device.popErrorScope().catch(() => {});
   const pipeline = await device.createComputePipelineAsync({ label, layout: layout.pipeline, compute: { module } });
-  return { pipeline, layout: layout.group, access, label, made: Promise.resolve((performance.now() - begun) * 1000) };
+  return { pipeline, layout, label, made: Promise.resolve((performance.now() - begun) * 1000) };
 }
 
 /**

@@ -5,7 +5,13 @@ import { decodeWords } from './words.js';
 
 /**
  * @typedef {import('./pipelines.js').Pipeline} Pipeline
- * @typedef {{ pipeline: Pipeline, bindings: GPUBindGroup, offset: number, size: number, grid: [number, number, number] }} Dispatch
+ * @typedef {object} Dispatch
+ * @property {Pipeline} pipeline
+ * @property {Uint32Array} buffers (handle, byte offset, byte size) of each
+ * @property {number} offset of the params, in bytes
+ * @property {number} size of the params, in bytes
+ * @property {[number, number, number]} grid workgroups in x, y and z
+ * @property {{ buffer: GPUBuffer, place: number, groups: GPUBindGroup[] }} [bound] what its params were read from last, and the bind groups for that
  * @typedef {{ dispatches: Dispatch[], params: import('./params.js').Params }} Program
  * @typedef {[gpu: number | null, wall: number]} Timing microseconds
  */
@@ -31,10 +37,10 @@ export class Runner {
 
   /** @param {Uint32Array} words @param {ReadonlyMap<number, Pipeline>} pipelines by their handles @returns {Dispatch[]} */
   decode(words, pipelines) {
-    return decodeWords(words).map(({ pipeline: handle, bindings, ...rest }) => {
+    return decodeWords(words).map(({ pipeline: handle, ...rest }) => {
       const pipeline = pipelines.get(handle);
       if (!pipeline) throw new Error(`no pipeline ${handle}`);
-      return { pipeline, bindings: this.#bindings.storage(pipeline, bindings), ...rest };
+      return { pipeline, ...rest };
     });
   }
 
@@ -83,10 +89,8 @@ export class Runner {
 
   /** @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch @param {Program['params']} params */
   #encode(pass, dispatch, params) {
-    const { pipeline, bindings, grid } = dispatch;
-    pass.setPipeline(pipeline.pipeline);
-    pass.setBindGroup(0, bindings);
-    pass.setBindGroup(1, params.group(dispatch));
-    pass.dispatchWorkgroups(...grid);
+    pass.setPipeline(dispatch.pipeline.pipeline);
+    this.#bindings.groups(dispatch, params).forEach((group, index) => pass.setBindGroup(index, group));
+    pass.dispatchWorkgroups(...dispatch.grid);
   }
 }

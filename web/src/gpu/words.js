@@ -16,7 +16,7 @@ const PARAMS_ALIGNMENT = 256;
  * @property {number} offset of the params, in bytes
  * @property {number} size of the params, in bytes
  * @property {[number, number, number]} grid workgroups in x, y and z
- * @property {Uint32Array} bindings (buffer handle, byte offset, byte size) of each, a part of the words
+ * @property {Uint32Array} buffers (handle, byte offset, byte size) of each
  */
 
 /** @param {Uint32Array} words @returns {DispatchRecord[]} */
@@ -28,7 +28,7 @@ export function decodeWords(words) {
     const [pipeline, size, x, y, z, count] = words.subarray(at, at + HEADER_WORDS);
     const begin = at + HEADER_WORDS;
     const end = begin + BINDING_WORDS * count;
-    records.push({ pipeline, offset, size, grid: [x, y, z], bindings: words.subarray(begin, end) });
+    records.push({ pipeline, offset, size, grid: [x, y, z], buffers: words.slice(begin, end) });
     offset += Math.ceil(size / PARAMS_ALIGNMENT) * PARAMS_ALIGNMENT;
     at = end;
   }
