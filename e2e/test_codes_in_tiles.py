@@ -143,7 +143,7 @@ def test_ragged_tiles(check):
     )
 
 
-@pytest.mark.quick("1e-20")
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1e-20, 30.0, 1e15])
 def test_tiles_of_numbers_of_any_size(check, size):
     steps = ("append", 150), ("decode", 1), ("append", 1), ("decode", 2)

@@ -62,7 +62,7 @@ def test_subgroup_on_anything(check, cases):
     check(*cases)
 
 
-@pytest.mark.quick("rows", "tiled", "subgroup")
+@pytest.mark.quick("tiled")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lengths(check, variant):
     # One pipeline: all lengths are params.
@@ -222,6 +222,7 @@ def test_grouped_heads(check, variant):
     )
 
 
+@pytest.mark.quick("naive", "subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scale_and_softcap(check, variant):
     check(
@@ -234,6 +235,7 @@ def test_scale_and_softcap(check, variant):
     )
 
 
+@pytest.mark.quick("naive", "tiled")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sinks(check, variant):
     # Several tiles of keys; rows that see nothing but their sink; sinks far above and below the scores.

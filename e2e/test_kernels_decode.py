@@ -148,7 +148,7 @@ def test_sinks(check):
     )
 
 
-@pytest.mark.quick("6")
+@pytest.mark.thorough
 @pytest.mark.parametrize("sink_tokens", [1, 6])
 def test_sink_tokens_stay(check, sink_tokens):
     # A ring of one to seven behind them, turned by one, by a few and more than once at a time.

@@ -51,7 +51,7 @@ def with_forms(cases: Iterable[Case]) -> list[Case]:
     return [{"forms": HALVES[n % 2], **case} for n, case in enumerate(cases)]
 
 
-@pytest.mark.quick("tiled", "subgroup")
+@pytest.mark.quick("subgroup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_masks_far_from_zero(check, variant):
     # Each mask meets every form of the backward pass, with another variant.

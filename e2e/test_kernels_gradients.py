@@ -163,7 +163,7 @@ def test_mods(check, mod):
     check(check_gradients, *cases)
 
 
-@pytest.mark.quick("4")
+@pytest.mark.thorough
 @pytest.mark.parametrize("kv_heads", [1, 4])
 def test_keys_shared_by_the_batch(check, kv_heads):
     common = {"shared": True, "kv_heads": kv_heads}
@@ -186,7 +186,7 @@ def test_gradients_through_the_lse(check, sinks):
     )
 
 
-@pytest.mark.quick("float16")
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients_of_masks(check, dtype):
     shapes = ((2, 4, 21, 37), (4, 1, 37), (21, 37), (2, 1, 21, 1), (37,), (1, 4, 1, 1), ())

@@ -157,7 +157,7 @@ def test_split_tiles_and_unrolled(check, variant):
     )
 
 
-@pytest.mark.quick("tiled")
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_infinite_values_where_keys_end_within_a_step(check, variant):
     # In place of the keys that would follow, kernels read the last one again.

@@ -98,7 +98,7 @@ def test_lengths(check, sink_tokens):
     )
 
 
-@pytest.mark.quick("True-both")
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ragged", "mod"), [(True, None), (False, None), (True, "both")])
 def test_left_padding(check, ragged, mod):
     options = [

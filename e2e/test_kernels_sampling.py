@@ -198,7 +198,7 @@ right
 LOGITS = [0.0, 1.0, 2.0, -1.0, 0.5, 2.0, -np.inf, 1.5]
 
 
-@pytest.mark.quick("options0", "options4")
+@pytest.mark.quick("options0")
 @pytest.mark.parametrize(
     "options",
     [

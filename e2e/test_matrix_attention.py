@@ -102,7 +102,7 @@ def test_options(lab, tile):
     lab.check(check_attention, [emulated(case, tile) for case in cases])
 
 
-@pytest.mark.quick("plain")
+@pytest.mark.thorough
 @EACH_TILE
 def test_hidden_numbers(lab, tile):
     n = list(TILES.values()).index(tile)

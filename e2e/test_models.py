@@ -94,6 +94,7 @@ await over_bound(out, formula, x, r, weight, bias)
     assert ratio <= 1
 
 
+@pytest.mark.thorough
 def test_layer_norm_of_many_rows(run):
     # More rows than one dimension of a dispatch may have workgroups.
     assert run("""
