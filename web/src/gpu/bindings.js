@@ -1,6 +1,6 @@
 /**
  * The layouts and bind groups of dispatches. One group holds a dispatch's storage buffers and behind them its params
- * (params.js): to record a dispatch takes the browser's GPU process 0.7 to 1.1 µs more where they have a second group
+ * (params.js): to record a dispatch takes the browser's GPU process 0.3 to 1.2 µs more where they have a second group
  * (bench/NOTES.md). A text that declares its params in group 1 has them there.
  */
 
