@@ -59,7 +59,8 @@ def make_python_environment(
     say(f"installing the locked Python packages into {name}")
     call(
         [
-            *(own, *PIP_INSTALL),
+            own,
+            *PIP_INSTALL,
             *("--require-hashes", "--no-deps", "--requirement", requirements),
         ],
         "the Python packages could not be installed; is the package index reachable?",

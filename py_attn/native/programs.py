@@ -78,7 +78,7 @@ class Bindings:
         self._errors = errors
         self._find = find
         self._layouts: dict[str, Layout] = {}
-        self._groups: dict[Any, list[wgpu.GPUBindGroup] | None] = {}
+        self._groups: dict[tuple[str, bytes, int, int], list[wgpu.GPUBindGroup]] = {}
         self._params_layout = self._make_group_layout("u")
         self._params = self._make_params(1 << 14)
 
@@ -91,7 +91,7 @@ class Bindings:
 
     def layout(self, wgsl: str, access: str) -> Layout:
         """What pipelines of a text bind whose buffers are read ("r") or written ("w")."""
-        behind = has_params_behind(len(access), wgsl)
+        behind = _has_params_behind(len(access), wgsl)
         letters = access + "u" if behind else access
         if letters not in self._layouts:
             groups = [self._make_group_layout(letters), *([] if behind else [self._params_layout])]
@@ -103,14 +103,14 @@ class Bindings:
         """The bind groups of a dispatch; None where its buffers were refused, which was reported."""
         pipeline = dispatch.pipeline
         key = (pipeline.layout.letters, dispatch.buffers, dispatch.offset, dispatch.size)
-        if key not in self._groups:
-            found = self._errors.guarded(pipeline.label, lambda: self._make_groups(dispatch))
-            if found is None:
-                return None
+        if key in self._groups:
+            return self._groups[key]
+        groups = self._errors.guarded(pipeline.label, lambda: self._make_groups(dispatch))
+        if groups is not None:
             if len(self._groups) >= _MOST_BIND_GROUPS:
                 self._groups.clear()
-            self._groups[key] = found
-        return self._groups[key]
+            self._groups[key] = groups
+        return groups
 
     def _make_groups(self, dispatch: Dispatch) -> list[wgpu.GPUBindGroup]:
         words = np.frombuffer(dispatch.buffers, np.uint32).reshape(-1, _BINDING_WORDS).tolist()
@@ -144,7 +144,7 @@ class Bindings:
         return self._device.create_buffer(label="params", size=size, usage=usage)
 
 
-def has_params_behind(buffers: int, wgsl: str) -> bool:
+def _has_params_behind(buffers: int, wgsl: str) -> bool:
     """Whether a text declares its params in group 0, behind so many buffers."""
     group, binding = r"@group\s*\(\s*0[iu]?\s*\)", rf"@binding\s*\(\s*{buffers}[iu]?\s*\)"
     declaration = rf"(?:{group}\s*{binding}|{binding}\s*{group})\s*var\s*<\s*uniform\s*>"

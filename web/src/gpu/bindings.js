@@ -22,7 +22,10 @@ const TYPES = { r: 'read-only-storage', w: 'storage', u: 'uniform' };
 export class Bindings {
   /** By their letters. @type {Map<string, Layout>} */
   #layouts = new Map();
-  /** By the buffer of the params, and all else that is bound: calls in a row mostly have the same. @type {WeakMap<GPUBuffer, Map<string, GPUBindGroup[]>>} */
+  /**
+   * By the buffer of the params, and all else that is bound: calls in a row mostly have the same.
+   * @type {WeakMap<GPUBuffer, Map<string, GPUBindGroup[]>>}
+   */
   #bindGroups = new WeakMap();
   #device;
   #errors;

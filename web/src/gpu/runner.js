@@ -5,13 +5,8 @@ import { decodeWords } from './words.js';
 
 /**
  * @typedef {import('./pipelines.js').Pipeline} Pipeline
- * @typedef {object} Dispatch
- * @property {Pipeline} pipeline
- * @property {Uint32Array} buffers (handle, byte offset, byte size) of each
- * @property {number} offset of the params, in bytes
- * @property {number} size of the params, in bytes
- * @property {[number, number, number]} grid workgroups in x, y and z
- * @property {{ buffer: GPUBuffer, place: number, groups: GPUBindGroup[] }} [bound] what its params were read from last, and the bind groups for that
+ * @typedef {{ buffer: GPUBuffer, place: number, groups: GPUBindGroup[] }} Bound where params lay last, and the bind groups for that
+ * @typedef {Omit<import('./words.js').DispatchRecord, 'pipeline'> & { pipeline: Pipeline, bound?: Bound }} Dispatch
  * @typedef {{ dispatches: Dispatch[], params: import('./params.js').Params }} Program
  * @typedef {[gpu: number | null, wall: number]} Timing microseconds
  */
