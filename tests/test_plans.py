@@ -628,6 +628,92 @@ def test_tiles_follow_the_rows_and_the_heads():
     assert choose_tile(1, 1000, []) is None
 
 
+_DESKTOP = LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10}
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "rows", "heads", "keys", "window", "expected"),
+    [
+        # All of a tile's keys are there, or as many as of smaller tiles.
+        (32, 128, 384, 128, None, (64, 64)),
+        (32, 33, 384, 33, None, (64, 64)),
+        (64, 512, 96, 512, None, (128, 128)),
+        (64, 500, 96, 500, None, (128, 128)),
+        (128, 4096, 16, 4096, None, (128, 128)),
+        # A third of them would not be.
+        (32, 96, 384, 96, None, (64, 32)),
+        (64, 257, 192, 257, None, (64, 64)),
+        (64, 130, 192, 130, None, (32, 32)),
+        # Nor that of a head dim for which the tile with fewer keys is much slower.
+        (24, 160, 96, 160, None, (64, 64)),
+        # A row of a window sees few keys, those of a tile's rows together more.
+        (64, 1024, 96, 1024, 256, (64, 64)),
+        (64, 1024, 96, 1024, 17, (16, 32)),
+        (64, 2048, 24, 2048, 1024, (128, 128)),
+        (64, 1024, 96, 1024, 5000, (128, 128)),
+        # Smaller tiles would leave cores idle.
+        (64, 900, 12, 900, None, (128, 128)),
+    ],
+)
+def test_tiles_do_not_reach_far_beyond_the_last_row_and_key(head_dim, rows, heads, keys, window, expected):
+    d4 = head_dim // 4
+    tiles = tiles_for(d4, d4, _DESKTOP, 32)
+    split_keys = 0 if window else keys
+    tile = choose_tile(rows, heads, tiles, keys=keys, d4=d4, window=window, split_keys=split_keys)
+    assert (tile.queries, tile.keys) == expected
+
+
+@given(
+    st.integers(1, 3000),
+    st.integers(1, 2000),
+    st.integers(0, 3000),
+    st.integers(1, 128),
+    st.none() | st.integers(1, 3000),
+    st.booleans(),
+)
+def test_a_tile_for_known_keys_wastes_no_more_than_the_first_one(rows, heads, keys, d4, window, float32):
+    tiles = tiles_for(d4, d4, _DESKTOP, 32, float32=float32)
+    first = choose_tile(rows, heads, tiles)
+    tile = choose_tile(rows, heads, tiles, keys=keys, d4=d4, window=window)
+    if tile == first:
+        return
+    assert tile in tiles
+
+    def computed(t):
+        seen = min(keys, window + t.queries - 1) if window else keys
+        return -(-rows // t.queries) * t.queries * -(-max(seen, 1) // t.keys) * t.keys
+
+    # The fastest tiles of the table come first: another one is worth it where it computes less.
+    assert computed(tile) < computed(first)
+    assert tile.queries <= 32 or heads * -(-rows // tile.queries) >= 128
+
+
+def test_tiles_that_were_measured_forward_with_float32_are_for_that_alone():
+    forward, half = tiles_for(8, 8, _DESKTOP, 32), tiles_for(8, 8, _DESKTOP, 32, float32=False)
+    assert (forward[0].queries, forward[0].keys, forward[0].tx) == (64, 64, 16)
+    assert half == forward[1:]
+    backward = tiles_for(8, 8, _DESKTOP, backward=True)
+    assert not {tile for tile in backward if tile.queries == 64 and tile.keys == 64}
+    assert set(backward) < set(tiles_for(8, 8, _DESKTOP))
+
+
+def test_a_call_takes_the_tile_for_its_keys():
+    bridge = RecordingBridge(software=False, subgroup_size=32, maxComputeWorkgroupStorageSize=48 << 10)
+    device = device_on(bridge)
+
+    def tile_of(keys, dtype="float32", **options):
+        query, key = device.empty((4, 48, 128, 32), dtype), device.empty((4, 48, keys, 32), dtype)
+        pa.attention(query, key, key, **options)
+        device.flush()
+        sizes = re.findall(r"const (?:BQ|BK): u32 = (\d+)u;", bridge.programs[-1][-1].wgsl)
+        return tuple(int(size) for size in sizes)
+
+    assert tile_of(128) == (64, 64)
+    assert tile_of(77) == (64, 32)
+    assert tile_of(128, causal=True, window=(3, 0)) == (16, 32)
+    assert tile_of(128, "float16") == (64, 64)
+
+
 _LARGE = next(tile for tile in CANDIDATES.values() if tile.buffers == 2)
 
 

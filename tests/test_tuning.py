@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import py_attn as pa
@@ -119,6 +120,40 @@ def test_what_is_faster_is_used_from_then_on():
     call(device, 300)
     assert tile_of_last(bridge, device) == 32
     assert run(device.tune()) == []
+
+
+def test_the_static_choice_is_that_of_the_class_not_of_the_call_which_asked():
+    bridge = prefers(128)
+    device = run(pa.request_device(bridge))
+    # 130 rows and keys would leave half of the tile empty that is the best for 256.
+    call(device, 130)
+    assert tile_of_last(bridge, device) < 128
+    (measured,) = run(device.tune())
+    assert (measured.choice, measured.us["static"]) == ("static", 100.0)
+    call(device, 130)
+    assert tile_of_last(bridge, device) < 128
+    call(device, 256)
+    assert tile_of_last(bridge, device) == 128
+
+
+def test_nothing_is_timed_on_zeros():
+    written = []
+
+    class Watched(ClockedBridge):
+        def write_buffer(self, buffer, offset, data):
+            super().write_buffer(buffer, offset, data)
+            written.append(np.frombuffer(bytes(data), np.float32))
+
+    bridge = Watched(lambda launch: 100.0, **DESKTOP)
+    device = run(pa.request_device(bridge))
+    call(device)
+    device.flush()
+    written.clear()
+    run(device.tune())
+    assert [numbers.size for numbers in written] == [64 * 512 * 64] * 3
+    for numbers in written:
+        assert abs(numbers.mean()) < 0.02
+        assert abs(numbers.std() - 1) < 0.02
 
 
 def test_other_classes_stay_static_until_they_are_measured():

@@ -200,6 +200,7 @@ def fitting_tiles(options: Options, info: AdapterInfo, side: str, separate: bool
         scores=1 if separate else 2,
         sums4=sums4,
         inline=options.runs_code_per_score,
+        backward=True,
     )
     return [tile for tile in tiles if not tile.query_resident and (separate or tile.buffers == 1)]
 

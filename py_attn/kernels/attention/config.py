@@ -123,7 +123,15 @@ def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> list[Til
     size = info.subgroup_min_size if variant == "subgroup" else 0
     if _too_wide(options):
         return []
-    return tiles_for(d4, dv4, info.limits, size, info.software, inline=options.runs_code_per_score)
+    return tiles_for(
+        d4,
+        dv4,
+        info.limits,
+        size,
+        info.software,
+        inline=options.runs_code_per_score,
+        float32=all(operand.dtype == "float32" for operand in options.operands()),
+    )
 
 
 def _too_wide(options: Options) -> bool:
@@ -131,11 +139,24 @@ def _too_wide(options: Options) -> bool:
 
 
 def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:
-    p = options.problem
+    p, m = options.problem, options.problem.masking
     tiles = fitting_tiles(options, info, variant)
-    split_keys = p.keys if may_split(options) else 0
-    rows, heads = usual_rows(p.queries, options.sequences), p.batch * p.heads * (options.sequences or 1)
-    return choose_tile(rows, heads, tiles, split_keys=split_keys)
+    if options.sequences is not None:
+        # Their lengths differ, and are known on the GPU alone where they are given as a Tensor.
+        rows = usual_rows(p.queries, options.sequences)
+        return choose_tile(rows, p.batch * p.heads * options.sequences, tiles)
+    window = None
+    if m.window_left is not None and m.window_right is not None:
+        window = m.window_left + m.window_right + 1
+    return choose_tile(
+        p.queries,
+        p.batch * p.heads,
+        tiles,
+        keys=None if info.software else p.keys,
+        d4=in_vec4s(p.head_dim),
+        window=window,
+        split_keys=p.keys if may_split(options) else 0,
+    )
 
 
 def config_for_tile(options: Options, info: AdapterInfo, variant: str, tile: Tile) -> Config:

@@ -108,24 +108,60 @@ class Tile:
         return self.rows * (scores * self.keys // (4 * self.tx) + sum(-(-n // self.tx) for n in sums4))
 
 
-# For head dims up to so many vec4s, the fastest first; bench/NOTES.md has the measurements.
+class _Entry(NamedTuple):
+    """A tile for hardware adapters, and for what.
+
+    Attributes
+    ----------
+    tile : Tile
+    speeds : tuple of float
+        For head dims of the products in each range of ``_HEAD_DIMS4``, how fast it computes where all tiles
+        are full and there are many of them: the time of the fastest tile over that of this one; 0 where it
+        is not for these head dims.
+    values4 : int
+        For values of at least so many vec4s; fewer leave many invocations without a column to sum.
+    forward_only : bool
+        Whether backward does without it, for which it was not measured.
+    float32_only : bool
+        Whether it is no faster than others with operands of half precision.
+    """
+
+    tile: Tile
+    speeds: tuple[float, float, float, float, float]
+    values4: int = 1
+    forward_only: bool = False
+    float32_only: bool = False
+
+
+# Head dims in vec4s: up to 16, 24, 32, 64 and 512.
+_HEAD_DIMS4 = (range(1, 5), range(5, 7), range(7, 9), range(9, 17), range(17, 129))
+# Measured on an H200; bench/NOTES.md says how.
 _HARDWARE = (
-    (8, Tile(8, 16, 4, 32, 4, 16, True)),
-    # Up to a sixth faster without a mask where there are many rows; slower elsewhere, so it is for the tuner.
-    (8, Tile(8, 16, 8, 32, 4, 8)),
-    (128, Tile(16, 16, 8, 128, 2, 16, buffers=2)),
-    (16, Tile(16, 16, 8, 128, 4, 32)),
-    (16, Tile(16, 16, 8, 64, 8, 32)),
-    (128, Tile(16, 16, 8, 64, 4, 16)),
-    (128, Tile(16, 16, 4, 64, 4, 16)),
-    (128, Tile(16, 8, 4, 64, 4, 16)),
-    (128, Tile(8, 16, 4, 32, 4, 16)),
-    (128, Tile(8, 8, 4, 32, 4, 8)),
-    (128, Tile(8, 4, 4, 32, 2, 8)),
-    (128, Tile(8, 2, 4, 32, 2, 8)),
-    (128, Tile(4, 8, 4, 16, 2, 8)),
-    (128, Tile(4, 2, 4, 16, 2, 4)),
+    _Entry(Tile(16, 8, 8, 64, 2, 32), (0, 1, 1, 0, 0), values4=5, forward_only=True, float32_only=True),
+    _Entry(Tile(8, 16, 4, 64, 4, 16), (1, 0.83, 0.97, 0.87, 0), forward_only=True),
+    _Entry(Tile(8, 16, 4, 32, 4, 16, True), (0.9, 0.72, 0.93, 0, 0)),
+    _Entry(Tile(8, 16, 8, 32, 4, 8), (0.85, 0.8, 0.85, 0, 0)),
+    _Entry(Tile(16, 16, 8, 128, 2, 16, buffers=2), (1, 1, 1, 1, 1), values4=9),
+    _Entry(Tile(16, 16, 8, 128, 4, 32), (0.93, 0.93, 0.93, 0.93, 0), values4=9),
+    _Entry(Tile(16, 16, 8, 64, 8, 32), (0.84, 0.84, 0.84, 0.84, 0), values4=9),
+    _Entry(Tile(16, 16, 8, 64, 4, 16), (0.79, 0.79, 0.79, 0.79, 0.77), values4=9),
+    _Entry(Tile(16, 16, 4, 64, 4, 16), (0.79, 0.79, 0.79, 0.79, 0.75), values4=9),
+    _Entry(Tile(16, 8, 4, 64, 4, 16), (0.75, 0.75, 0.75, 0.75, 0.69), values4=9),
+    _Entry(Tile(8, 16, 4, 32, 4, 16), (0.8, 0.6, 0.8, 0.78, 0.7)),
+    _Entry(Tile(8, 8, 4, 32, 4, 8), (0.66, 0.66, 0.66, 0.7, 0.66)),
+    _Entry(Tile(8, 4, 4, 32, 2, 8), (0.65, 0.65, 0.65, 0.6, 0.57)),
+    _Entry(Tile(8, 2, 4, 32, 2, 8), (0.4, 0.4, 0.4, 0.3, 0.27)),
+    _Entry(Tile(4, 8, 4, 16, 2, 8), (0.6, 0.6, 0.6, 0.55, 0.5)),
+    _Entry(Tile(4, 2, 4, 16, 2, 4), (0.2, 0.2, 0.2, 0.14, 0.12)),
 )
+
+
+@functools.cache
+def _speeds(d4: int) -> Mapping[Tile, float]:
+    """The speeds of hardware adapters' tiles for this head dim, the fastest first."""
+    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if d4 in dims4]
+    found = {entry.tile: entry.speeds[n] for n in columns for entry in _HARDWARE if entry.speeds[n]}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def name_of(tile: Tile) -> str:
@@ -137,7 +173,7 @@ def name_of(tile: Tile) -> str:
 
 
 #: What a GPU may get, by name; :meth:`Device.tune` chooses between them and the tests run all of them.
-CANDIDATES: Mapping[str, Tile] = {name_of(tile): tile for _, tile in _HARDWARE}
+CANDIDATES: Mapping[str, Tile] = {name_of(entry.tile): entry.tile for entry in _HARDWARE}
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
 # with one store each) and gains nothing from large tiles.
 SOFTWARE = (Tile(4, 8, 4, 16, 4, 8), Tile(4, 4, 4, 16, 2, 4), Tile(4, 2, 4, 16, 2, 4))
@@ -151,6 +187,8 @@ _LIMITS = (
 _MAX_REGISTERS = 40
 #: Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
 BUSY_WORKGROUPS = 128
+# So many invocations let every core hide the latency of its memory.
+_BUSY_INVOCATIONS = 3 * 128 * BUSY_WORKGROUPS
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
 # Steps of BK keys that splitting must save, to make up for writing and joining partial results.
@@ -167,6 +205,8 @@ def tiles_for(
     scores: int = 1,
     sums4: tuple[int, ...] | None = None,
     inline: bool = False,
+    backward: bool = False,
+    float32: bool = True,
 ) -> list[Tile]:
     """What this adapter can run for these head dims, the fastest first.
 
@@ -187,9 +227,15 @@ def tiles_for(
     inline : bool
         Whether code of some length stands in the shader once for each score (masks, mods), so that
         many scores would take long to compile.
+    backward : bool
+        Whether the tiles are for gradients.
+    float32 : bool
+        Whether query, key and value are float32.
     """
     room = tuple(limits[name] for name in _LIMITS)
-    return _tiles_for(d4, wide4, room, subgroup_min_size, software, scores, sums4 or (wide4,), inline)
+    return _tiles_for(
+        d4, wide4, room, subgroup_min_size, software, scores, sums4 or (wide4,), inline, backward, float32
+    )
 
 
 @functools.lru_cache(maxsize=512)
@@ -202,14 +248,22 @@ def _tiles_for(
     scores: int,
     sums4: tuple[int, ...],
     inline: bool,
+    backward: bool,
+    float32: bool,
 ) -> list[Tile]:
     limits = dict(zip(_LIMITS, room, strict=True))
+    suitable = {
+        entry.tile
+        for entry in _HARDWARE
+        if wide4 >= entry.values4
+        and not (backward and entry.forward_only)
+        and (float32 or not entry.float32_only)
+    }
     fitting = [
         tile
-        for tile in (SOFTWARE if software else [tile for most, tile in _HARDWARE if d4 <= most])
+        for tile in (SOFTWARE if software else [tile for tile in _speeds(d4) if tile in suitable])
         if tile.fits(d4, wide4, limits)
         and (not subgroup_min_size or tile.tx <= subgroup_min_size)
-        and (tile.tx <= 8 or tile.tx < 2 * wide4)
         and not (inline and tile.rows * tile.keys > 16 * tile.tx)
     ]
     # The last resort for the widest heads is to let the compiler spill.
@@ -265,8 +319,21 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile) -> TailSplit | None:
     return None
 
 
-def choose_tile(rows: int, heads: int, tiles: Sequence[Tile], *, split_keys: int = 0) -> Tile | None:
-    """The first of ``tiles`` that is not taller than the rows and keeps a GPU busy, or None if there is none.
+def choose_tile(
+    rows: int,
+    heads: int,
+    tiles: Sequence[Tile],
+    *,
+    keys: int | None = None,
+    d4: int = 0,
+    window: int | None = None,
+    split_keys: int = 0,
+) -> Tile | None:
+    """The fastest of ``tiles`` for so many rows, heads and keys, or None if there is none.
+
+    Tiles that reach beyond the last row or key compute what nobody needs. So of those that are not taller
+    than the rows and keep a GPU busy, that one is taken whose rows and keys, rounded up to whole tiles, are
+    the fewest in relation to its speed.
 
     Parameters
     ----------
@@ -276,15 +343,43 @@ def choose_tile(rows: int, heads: int, tiles: Sequence[Tile], *, split_keys: int
         Heads in all batch elements.
     tiles : sequence of Tile
         From :func:`tiles_for`.
+    keys : int, optional
+        Keys of a head. Without it the first of the tiles is taken that is not taller than the rows and keeps
+        a GPU busy.
+    d4 : int
+        Where keys are given, the argument of :func:`tiles_for`; the tiles are those of hardware adapters.
+    window : int, optional
+        The most keys that a row sees, where a window limits them.
     split_keys : int
         Where tiles may be split, the argument ``keys`` of :func:`choose_tail_split`.
     """
-    for tile in tiles:
-        workgroups = heads * -(-rows // tile.queries)
-        tail = choose_tail_split(workgroups, split_keys, tile) if split_keys else None
-        if tail:
-            workgroups += tail.tiles * (tail.splits - 1)
-        too_few = tile.queries > 32 and workgroups < BUSY_WORKGROUPS
-        if not tile.too_tall(rows) and not too_few:
-            return tile
-    return tiles[-1] if tiles else None
+
+    def workgroups(tile: Tile) -> int:
+        count = heads * -(-rows // tile.queries)
+        tail = choose_tail_split(count, split_keys, tile) if split_keys else None
+        return count + tail.tiles * (tail.splits - 1) if tail else count
+
+    suitable = [
+        tile
+        for tile in tiles
+        if not tile.too_tall(rows) and (tile.queries <= 32 or workgroups(tile) >= BUSY_WORKGROUPS)
+    ]
+    if keys is None or not suitable:
+        return [*suitable, *tiles[-1:]][0] if tiles else None
+
+    speeds = _speeds(d4)
+
+    def invocations(tile: Tile) -> int:
+        return workgroups(tile) * tile.tx * tile.ty
+
+    def cost(tile: Tile) -> float:
+        seen = keys if window is None else min(keys, window + tile.queries - 1)
+        return _padded(rows, tile.queries) * _padded(seen, tile.keys) / speeds[tile]
+
+    # Fewer invocations than the first one has would have to be worth more than their speed tells.
+    enough = min(invocations(suitable[0]), _BUSY_INVOCATIONS)
+    return min((tile for tile in suitable if invocations(tile) >= enough), key=cost)
+
+
+def _padded(length: int, tile: int) -> int:
+    return max(1, -(-length // tile)) * tile

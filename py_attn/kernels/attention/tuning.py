@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
 from py_attn.gpu.kernel import Plan
-from py_attn.kernels.attention.config import Config, config_for_tile
+from py_attn.gpu.tensor import Tensor
+from py_attn.kernels.attention.config import Config, config_for_tile, configure
 from py_attn.kernels.attention.options import Call, Options, resolve
 from py_attn.kernels.attention.tiles import CANDIDATES, Tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
@@ -27,6 +30,8 @@ _HEAD_BITS = 4
 # What one run of a measurement may cost, in multiplications and additions, and in bytes.
 _MAX_WORK = 1 << 35
 _MAX_BYTES = 64 << 20
+# Inputs repeat so many random numbers, which take no time to make.
+_NUMBERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def tuned(call: Call, static: Config, plan_with: PlanWith) -> Config:
         return static
     bucket = _bucket_of(options)
     # What is kept until it is measured must not hold on to the caller's tensors.
-    name = device.tuner.pick(str(bucket), lambda: _candidates(bucket, device, static, plan_with))
+    name = device.tuner.pick(str(bucket), lambda: _candidates(bucket, device, plan_with))
     found = _choice(name, bucket, device.info) if name and name != _STATIC else None
     return config_for_tile(options, device.info, *found) if found else static
 
@@ -100,11 +105,11 @@ def _choice(name: str, bucket: _Bucket, info: AdapterInfo) -> tuple[str, Tile] |
     return (variant, tile) if fitting and not tile.too_tall(bucket.queries) else None
 
 
-def _candidates(
-    bucket: _Bucket, device: Device, static: Config, plan_with: PlanWith
-) -> dict[str, Callable[[], object]]:
+def _candidates(bucket: _Bucket, device: Device, plan_with: PlanWith) -> dict[str, Callable[[], object]]:
     """How each candidate is recorded for a plain call of this bucket, the static one first."""
     call = _plain_call(bucket, device)
+    # Of this call: that of the one which asked depends on its own lengths.
+    static = configure(call.options, device.info, "auto")
     static_choice = (static.variant, static.tile)
     # Those of the static choice's own variant come before the same tiles with or without subgroups.
     variants = sorted(_VARIANTS, key=lambda variant: variant != static.variant)
@@ -114,7 +119,6 @@ def _candidates(
     choices = {_STATIC: static_choice, **dict(others[:_MAX_CANDIDATES])}
 
     def recorded(variant: str, tile: object) -> Callable[[], object]:
-        # The static choice was configured for another call, whose last tiles may be split in another way.
         config = static
         if isinstance(tile, Tile):
             config = config_for_tile(call.options, device.info, variant, tile)
@@ -137,5 +141,14 @@ def _plain_call(bucket: _Bucket, device: Device) -> Call:
         (1, kv_heads, bucket.keys, bucket.head_dim),
         (1, kv_heads, bucket.keys, bucket.value_head_dim),
     )
-    tensors = [device.empty(shape, dtype) for shape, dtype in zip(shapes, bucket.dtypes, strict=True)]
+    tensors = [
+        _random(device, shape, dtype, seed)
+        for seed, (shape, dtype) in enumerate(zip(shapes, bucket.dtypes, strict=True))
+    ]
     return resolve(*tensors, causal=bucket.causal)
+
+
+def _random(device: Device, shape: tuple[int, ...], dtype: str, seed: int) -> Tensor:
+    """Numbers of mean 0 and variance 1: with zeros a GPU needs less power, and its clock is higher."""
+    numbers = np.random.default_rng(seed).standard_normal(_NUMBERS, np.float32)
+    return device.tensor(np.resize(numbers, shape), dtype)
