@@ -43,6 +43,8 @@ _FINALISTS = 3
 _FINAL_S = 0.15
 _FINALS_S = (_FINALISTS + 2) * _FINAL_S
 _MAX_BUCKETS = 64
+# Rises when the candidates of kernels change, or how they are measured: choices of before are forgotten.
+_EDITION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class Tuner:
     @property
     def _name(self) -> str:
         info = self._info
-        return f"choices of {info}, subgroups of {info.subgroup_min_size} to {info.subgroup_max_size}"
+        subgroups = f"subgroups of {info.subgroup_min_size} to {info.subgroup_max_size}"
+        return f"choices ({_EDITION}) of {info}, {subgroups}"
 
     def pick(self, key: str, candidates: Callable[[], Candidates]) -> str | None:
         """The candidate for bucket ``key``, or None; an unknown bucket is measured later.

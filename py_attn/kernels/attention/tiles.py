@@ -376,7 +376,8 @@ def choose_tile(
         seen = keys if window is None else min(keys, window + tile.queries - 1)
         return _padded(rows, tile.queries) * _padded(seen, tile.keys) / speeds[tile]
 
-    # Fewer invocations than the first one has would have to be worth more than their speed tells.
+    # Speeds are those of many workgroups, which hide each other's latency: with fewer invocations a tile is
+    # slower than its speed tells.
     enough = min(invocations(suitable[0]), _BUSY_INVOCATIONS)
     return min((tile for tile in suitable if invocations(tile) >= enough), key=cost)
 

@@ -20,7 +20,7 @@ PlanWith = Callable[[Call, Config], Plan]
 
 _VARIANTS = ("subgroup", "tiled")
 _STATIC = "static"
-# Candidates come the fastest first, and each takes the time to make a pipeline.
+# Each takes the time to make a pipeline.
 _MAX_CANDIDATES = 7
 # A bucket is measured with so many queries, keys and heads at most, which fill any GPU of today many times.
 _MAX_ROWS = 4096
@@ -101,7 +101,8 @@ def _choice(name: str, bucket: _Bucket, info: AdapterInfo) -> tuple[str, Tile] |
     if tile is None or (variant == "subgroup" and subgroups < 4):
         return None
     d4, dv4 = in_vec4s(bucket.head_dim), in_vec4s(bucket.value_head_dim)
-    fitting = tile in tiles_for(d4, dv4, info.limits, subgroups, info.software)
+    float32 = all(dtype == "float32" for dtype in bucket.dtypes)
+    fitting = tile in tiles_for(d4, dv4, info.limits, subgroups, info.software, float32=float32)
     return (variant, tile) if fitting and not tile.too_tall(bucket.queries) else None
 
 
