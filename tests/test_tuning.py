@@ -304,6 +304,10 @@ def test_choices_last_until_the_next_visit():
     call(device)
     assert tile_of_last(again, device) == 32
     assert run(device.tune()) == []
+    with mock.patch.object(tuning, "_EDITION", tuning._EDITION + 1):
+        later = prefers(32)
+        later.notes = bridge.notes
+        assert dict(run(pa.request_device(later)).tuner.choices) == {}
     run(device.tuner.forget())
     call(device)
     assert tile_of_last(again, device) == 128
