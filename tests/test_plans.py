@@ -688,6 +688,29 @@ def test_a_tile_for_known_keys_wastes_no_more_than_the_first_one(rows, heads, ke
     assert tile.queries <= 32 or heads * -(-rows // tile.queries) >= 128
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "mean", "expected"),
+    [
+        (32, 80, (64, 32)),
+        (32, 250, (64, 64)),
+        (64, 100, (32, 32)),
+        (64, 250, (64, 64)),
+        (64, 1000, (128, 128)),
+        # Lengths of a whole number of tiles would not count: those of sequences vary around it.
+        (64, 128, (64, 64)),
+    ],
+)
+def test_the_tile_of_packed_sequences_is_for_their_mean_length(head_dim, mean, expected):
+    bridge = RecordingBridge(software=False, subgroup_size=32, maxComputeWorkgroupStorageSize=48 << 10)
+    device = device_on(bridge)
+    x = device.empty((32 * mean, 12, head_dim))
+    ends = device.tensor(np.arange(33, dtype=np.int32) * mean)
+    pa.varlen_attention(x, x, x, ends, ends)
+    device.flush()
+    sizes = re.findall(r"const (?:BQ|BK): u32 = (\d+)u;", bridge.programs[-1][-1].wgsl)
+    assert tuple(int(size) for size in sizes) == expected
+
+
 def test_tiles_that_were_measured_forward_with_float32_are_for_that_alone():
     forward, half = tiles_for(8, 8, _DESKTOP, 32), tiles_for(8, 8, _DESKTOP, 32, float32=False)
     assert (forward[0].queries, forward[0].keys, forward[0].tx) == (64, 64, 16)

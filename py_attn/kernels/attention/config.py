@@ -141,20 +141,18 @@ def _too_wide(options: Options) -> bool:
 def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:
     p, m = options.problem, options.problem.masking
     tiles = fitting_tiles(options, info, variant)
-    if options.sequences is not None:
-        # Their lengths differ, and are known on the GPU alone where they are given as a Tensor.
-        rows = usual_rows(p.queries, options.sequences)
-        return choose_tile(rows, p.batch * p.heads * options.sequences, tiles)
     window = None
     if m.window_left is not None and m.window_right is not None:
         window = m.window_left + m.window_right + 1
+    sequences = options.sequences or 1
     return choose_tile(
-        p.queries,
-        p.batch * p.heads,
+        usual_rows(p.queries, options.sequences),
+        p.batch * p.heads * sequences,
         tiles,
-        keys=None if info.software else p.keys,
+        keys=None if info.software else -(-p.keys // sequences),
         d4=in_vec4s(p.head_dim),
         window=window,
+        varied=options.sequences is not None,
         split_keys=p.keys if may_split(options) else 0,
     )
 

@@ -327,6 +327,7 @@ def choose_tile(
     keys: int | None = None,
     d4: int = 0,
     window: int | None = None,
+    varied: bool = False,
     split_keys: int = 0,
 ) -> Tile | None:
     """The fastest of ``tiles`` for so many rows, heads and keys, or None if there is none.
@@ -350,6 +351,8 @@ def choose_tile(
         Where keys are given, the argument of :func:`tiles_for`; the tiles are those of hardware adapters.
     window : int, optional
         The most keys that a row sees, where a window limits them.
+    varied : bool
+        Whether rows and keys are means of various lengths, of which the last tile is half full on average.
     split_keys : int
         Where tiles may be split, the argument ``keys`` of :func:`choose_tail_split`.
     """
@@ -372,15 +375,14 @@ def choose_tile(
     def invocations(tile: Tile) -> int:
         return workgroups(tile) * tile.tx * tile.ty
 
+    def computed(length: int, of_tile: int) -> float:
+        return length + of_tile / 2 if varied else max(1, -(-length // of_tile)) * of_tile
+
     def cost(tile: Tile) -> float:
         seen = keys if window is None else min(keys, window + tile.queries - 1)
-        return _padded(rows, tile.queries) * _padded(seen, tile.keys) / speeds[tile]
+        return computed(rows, tile.queries) * computed(seen, tile.keys) / speeds[tile]
 
     # Speeds are those of many workgroups, which hide each other's latency: with fewer invocations a tile is
     # slower than its speed tells.
     enough = min(invocations(suitable[0]), _BUSY_INVOCATIONS)
     return min((tile for tile in suitable if invocations(tile) >= enough), key=cost)
-
-
-def _padded(length: int, tile: int) -> int:
-    return max(1, -(-length // tile)) * tile
