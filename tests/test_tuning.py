@@ -136,6 +136,18 @@ def test_the_static_choice_is_that_of_the_class_not_of_the_call_which_asked():
     assert tile_of_last(bridge, device) == 128
 
 
+def test_windows_are_not_measured():
+    bridge = prefers(32)
+    device = run(pa.request_device(bridge))
+    call(device, 512, window=100)
+    call(device, 512, window=(None, 3), causal=True)
+    assert tile_of_last(bridge, device) == 128
+    (measured,) = run(device.tune())
+    assert measured.key.endswith("causal")
+    call(device, 512, window=300)
+    assert tile_of_last(bridge, device) == 128
+
+
 def test_nothing_is_timed_on_zeros():
     written = []
 

@@ -350,7 +350,7 @@ def choose_tile(
     d4 : int
         Where keys are given, the argument of :func:`tiles_for`; the tiles are those of hardware adapters.
     window : int, optional
-        The most keys that a row sees, where a window limits them.
+        The most keys that a row sees, where a window limits them; below 1 where it ends before the first key.
     varied : bool
         Whether rows and keys are means of various lengths, of which the last tile is half full on average.
     split_keys : int
@@ -379,7 +379,7 @@ def choose_tile(
         return length + of_tile / 2 if varied else max(1, -(-length // of_tile)) * of_tile
 
     def cost(tile: Tile) -> float:
-        seen = keys if window is None else min(keys, window + tile.queries - 1)
+        seen = keys if window is None else max(0, min(keys, window + tile.queries - 1))
         return computed(rows, tile.queries) * computed(seen, tile.keys) / speeds[tile]
 
     # Speeds are those of many workgroups, which hide each other's latency: with fewer invocations a tile is

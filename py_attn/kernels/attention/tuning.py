@@ -56,10 +56,11 @@ class _Bucket:
 def tuned(call: Call, static: Config, plan_with: PlanWith) -> Config:
     """The measured configuration for calls like this one, else ``static``.
 
-    Masks and mods have no bucket: what they cost depends on their code.
+    Masks, mods and windows have no bucket: what they cost depends on their code or their width.
     """
     options, device = call.options, call.device
-    if not device.autotune or options.runs_code_per_score:
+    windowed = options.problem.masking.window_left is not None
+    if not device.autotune or options.runs_code_per_score or windowed:
         return static
     bucket = _bucket_of(options)
     # What is kept until it is measured must not hold on to the caller's tensors.
@@ -70,11 +71,8 @@ def tuned(call: Call, static: Config, plan_with: PlanWith) -> Config:
 
 def _bucket_of(options: Options) -> _Bucket:
     p, sequences = options.problem, options.sequences or 1
-    m = p.masking
-    keys = -(-p.keys // sequences)
-    if m.window_left is not None and m.window_right is not None:
-        keys = min(keys, max(1, m.window_left + m.window_right + 1))
-    queries, heads = -(-p.queries // sequences), p.batch * sequences * p.heads
+    queries, keys = -(-p.queries // sequences), -(-p.keys // sequences)
+    heads = p.batch * sequences * p.heads
     return _Bucket(
         tuple(x.dtype for x in options.operands()),
         min(_round_up(queries), _MAX_ROWS),
@@ -83,7 +81,7 @@ def _bucket_of(options: Options) -> _Bucket:
         p.group,
         p.head_dim,
         p.value_head_dim,
-        m.window_right is not None,
+        p.masking.window_right is not None,
     )
 
 
