@@ -10,7 +10,7 @@ from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.attention.config import ROWS, TILED_MAX_HEAD_DIM
 from py_attn.kernels.attention.options import Options
-from py_attn.kernels.attention.packing import slots_of, usual_rows
+from py_attn.kernels.attention.packing import slots_of, usual_length
 from py_attn.kernels.attention.stored import Turns, choose_turns, stored_vec4s
 from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, Tile, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
@@ -114,7 +114,7 @@ def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> 
     if turns and (variant == "stored" or (variant == "auto" and worth)):
         # Of packed sequences, as many as a turn takes on average.
         heads = max(1, turns.heads * (options.sequences or 1) // (len(turns.sequences) or 1))
-        rows = usual_rows(p.queries, options.sequences)
+        rows = usual_length(p.queries, options.sequences)
         query = choose_tile(rows, heads * p.group, product_tiles(options, info))
         key = _choose_tile(options, info, "key", p.keys, heads)
         if may_separate(options):
@@ -211,7 +211,7 @@ def _choose_tile(
     """That of a launch for ``rows`` rows of so many ``heads``, counted through batch or packed sequences."""
     p = options.problem
     tiles = fitting_tiles(options, info, side, separate)
-    tile = choose_tile(usual_rows(rows, options.sequences), heads, tiles)
+    tile = choose_tile(usual_length(rows, options.sequences), heads, tiles)
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(

@@ -9,7 +9,7 @@ from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
 from py_attn.kernels.attention.matrix import MatrixTile, PairTile, matrix_tile, missing
 from py_attn.kernels.attention.options import Options
-from py_attn.kernels.attention.packing import tile_slots, usual_rows
+from py_attn.kernels.attention.packing import tile_slots, usual_length
 from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
@@ -130,7 +130,7 @@ def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> list[Til
         size,
         info.software,
         inline=options.runs_code_per_score,
-        float32=all(operand.dtype == "float32" for operand in options.operands()),
+        float32=options.all_float32,
     )
 
 
@@ -144,12 +144,11 @@ def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | No
     window = None
     if m.window_left is not None and m.window_right is not None:
         window = m.window_left + m.window_right + 1
-    sequences = options.sequences or 1
     return choose_tile(
-        usual_rows(p.queries, options.sequences),
-        p.batch * p.heads * sequences,
+        usual_length(p.queries, options.sequences),
+        p.batch * p.heads * (options.sequences or 1),
         tiles,
-        keys=None if info.software else -(-p.keys // sequences),
+        keys=None if info.software else usual_length(p.keys, options.sequences),
         d4=in_vec4s(p.head_dim),
         window=window,
         varied=options.sequences is not None,

@@ -223,7 +223,7 @@ def matrix_tile(options: Options, info: AdapterInfo, others: Sequence[Tile] = ()
         )
     if lacks := missing(info):
         raise ValueError(f"variant: matrix needs {', '.join(lacks)}, which {info} lacks")
-    if all(x.dtype == "float32" for x in options.operands()):
+    if options.all_float32:
         return _pair_tile(options, info, others)
     for x in options.operands():
         if x.dtype != "float16":

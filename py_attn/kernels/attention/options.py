@@ -101,6 +101,11 @@ class Options:
         """Query, key and, where there is one, value."""
         return [self.query, self.key, *([self.value] if self.value else [])]
 
+    @property
+    def all_float32(self) -> bool:
+        """Whether all operands are float32."""
+        return all(x.dtype == "float32" for x in self.operands())
+
     def dtypes(self, *others: str) -> tuple[str, ...]:
         """All dtypes that a kernel reads, ``others`` among them."""
         read = {self.mask_kind, *self.mods.captured, *(x.dtype for x in self.operands()), *others}

@@ -149,8 +149,8 @@ def slots_of(lengths: Sequence[int], tile_rows: int) -> int:
     return sum(-(-length // tile_rows) for length in lengths)
 
 
-def usual_rows(total: int, sequences: int | None) -> int:
-    """The rows for which a tile is chosen: of the usual sequence of a packed call, else all of them."""
+def usual_length(total: int, sequences: int | None) -> int:
+    """The rows or keys for which a tile is chosen: of a packed call the mean of its sequences, else all."""
     return total if sequences is None else max(1, -(-total // sequences))
 
 

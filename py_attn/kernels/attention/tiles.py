@@ -140,6 +140,7 @@ _HARDWARE = (
     _Entry(Tile(16, 8, 8, 64, 2, 32), (0, 1, 1, 0, 0), values4=5, forward_only=True, float32_only=True),
     _Entry(Tile(8, 16, 4, 64, 4, 16), (1, 0.83, 0.97, 0.87, 0), forward_only=True),
     _Entry(Tile(8, 16, 4, 32, 4, 16, True), (0.9, 0.72, 0.93, 0, 0)),
+    # For backward, which takes no tile whose query stays resident.
     _Entry(Tile(8, 16, 8, 32, 4, 8), (0.85, 0.8, 0.85, 0, 0)),
     _Entry(Tile(16, 16, 8, 128, 2, 16, buffers=2), (1, 1, 1, 1, 1), values4=9),
     _Entry(Tile(16, 16, 8, 128, 4, 32), (0.93, 0.93, 0.93, 0.93, 0), values4=9),

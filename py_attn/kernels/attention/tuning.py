@@ -13,6 +13,7 @@ from py_attn.gpu.kernel import Plan
 from py_attn.gpu.tensor import Tensor
 from py_attn.kernels.attention.config import Config, config_for_tile, configure
 from py_attn.kernels.attention.options import Call, Options, resolve
+from py_attn.kernels.attention.packing import usual_length
 from py_attn.kernels.attention.tiles import CANDIDATES, Tile, tiles_for
 from py_attn.kernels.operands import in_vec4s
 
@@ -70,9 +71,9 @@ def tuned(call: Call, static: Config, plan_with: PlanWith) -> Config:
 
 
 def _bucket_of(options: Options) -> _Bucket:
-    p, sequences = options.problem, options.sequences or 1
-    queries, keys = -(-p.queries // sequences), -(-p.keys // sequences)
-    heads = p.batch * sequences * p.heads
+    p, sequences = options.problem, options.sequences
+    queries, keys = usual_length(p.queries, sequences), usual_length(p.keys, sequences)
+    heads = p.batch * (sequences or 1) * p.heads
     return _Bucket(
         tuple(x.dtype for x in options.operands()),
         min(_round_up(queries), _MAX_ROWS),
