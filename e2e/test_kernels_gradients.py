@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from e2e.page.gradients import (
     check_many_queries,
     check_packed,
     check_with_eight_buffers,
-    check_with_tall_tiles,
+    check_with_tile,
 )
+from py_attn.kernels.attention.tiles import Tile
 
 Case = dict[str, Any]
 MODS = ("alibi", "relative", "capped", "arithmetic", "functions", "document", "listed", "many")
@@ -280,16 +282,33 @@ def test_gradients_in_turns(check):
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_gradients_with_tall_tiles(check, buffers):
     # Rows and columns that no tile divides, more than two tiles of both, and odd numbers of chunks.
-    tile = {"tx": 4, "ty": 4, "rows": 4, "keys": 32, "depth4": 2, "value_keys": 8, "buffers": buffers}
-    sizes = {"queries": 71, "keys": 53, "tile": tile}
+    tile, product = Tile(4, 4, 4, 32, 2, 8, buffers=buffers), Tile(8, 8, 4, 8, 2, 8)
+    common = {"tile": asdict(tile), "product": asdict(product), "forms": ("separate",)}
+    common |= {"queries": 71, "keys": 53}
     mask = {"dtype": "bool", "shape": [2, 1, 71, 53], "rows": "hidden"}
+    causal = {"causal": True, "kv_lengths": [0, 50]}
     check(
-        check_with_tall_tiles,
-        dense(**sizes, head_dim=20, value_dim=12),
-        dense(**sizes, head_dim=20, value_dim=12, seed=2, keywords={"causal": True, "kv_lengths": [0, 50]}),
-        dense(**sizes, head_dim=12, value_dim=40, dtype="float16", keywords={"window": (9, 3)}),
-        dense(**sizes, head_dim=40, value_dim=40, mask=mask, shared=True, kv_heads=1),
+        check_with_tile,
+        dense(**common, head_dim=20, value_dim=12),
+        dense(**common, head_dim=20, value_dim=12, seed=2, keywords=causal),
+        dense(**common, head_dim=12, value_dim=40, dtype="float16", keywords={"window": (9, 3)}),
+        dense(**common, head_dim=40, value_dim=40, mask=mask, shared=True, kv_heads=1),
     )
+
+
+@pytest.mark.parametrize("form", ["tiled", "stored"])
+@pytest.mark.parametrize(
+    ("tile", "product", "head_dim"),
+    [
+        (Tile(16, 8, 8, 64, 4, 16), Tile(16, 8, 8, 16, 2, 16), 64),
+        (Tile(8, 16, 4, 64, 2, 32), Tile(8, 16, 8, 16, 2, 16), 28),
+    ],
+    ids=["64x64 by 16x8", "64x64 by 8x16"],
+)
+def test_gradients_with_the_tiles_that_gpus_take_most(check, form, tile, product, head_dim):
+    common = {"tile": asdict(tile), "product": asdict(product), "forms": (form,)}
+    case = dense(**common, queries=130, keys=67, head_dim=head_dim, value_dim=head_dim)
+    check(check_with_tile, case, case | {"seed": 2, "keywords": {"causal": True}})
 
 
 @pytest.mark.quick("rows-*", "tiled-*", "subgroup-*")

@@ -257,7 +257,9 @@ def test_tiles_of_attention(name, dim, sizes):
         # As many workgroups as a GPU has cores, or tiles of the least height that is worth its loads.
         assert workgroups >= 128 or tile <= 32, shader.label
         if sizes == (1, 16, 4096):
-            assert tile * shader.constants["BK"] >= 32 * 32, shader.label
+            # What is stored is multiplied a few keys at a time, without scores in registers.
+            keys = 32 if shader.variant == "query stored" else shader.constants["BK"]
+            assert tile * keys >= 32 * 32, shader.label
         if shader.name == "attention":
             assert (shader.variant == "subgroup") == (info.subgroup_min_size >= 8)
 

@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 
 import py_attn as pa
 from py_attn.gpu import device as gpu_device
+from py_attn.kernels.attention import backward_config
 from py_attn.kernels.attention.config import Config
+from py_attn.kernels.attention.options import resolve
 from py_attn.kernels.attention.tiles import (
     CANDIDATES,
+    SOFTWARE,
     TailSplit,
     Tile,
     choose_tail_split,
-    choose_tile,
     tiles_for,
 )
+from py_attn.kernels.attention.work import Work, choose_tile, time_of, work_of
 from py_attn.kernels.decode.config import choose_splits, split_range
 from tests.recording_bridge import LIMITS, RecordingBridge
 
@@ -470,19 +473,48 @@ def test_stored_gradients_go_through_some_heads_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("dim", "options", "separate"),
+    ("sizes", "options", "key", "query"),
     [
-        (64, {}, False),
-        (80, {}, True),
-        (128, {"causal": True, "window": 700}, True),
-        (256, {}, True),
-        (512, {}, False),
-        # What a score was before its softmax is not stored.
-        (128, {"softcap": 5.0}, False),
-        (128, {"score_mod": lambda score, b, h, q, k: score * 0.5}, False),
+        ((8, 12, 512, 64), {}, (64, 64), (128, 16)),
+        # Tall tiles would compute more beyond the last row, or above the diagonal.
+        ((16, 12, 130, 64), {}, (32, 32), (32, 8)),
+        ((8, 12, 512, 64), {"causal": True}, (64, 64), (64, 16)),
+        ((2, 12, 2048, 64), {"window": (255, 0)}, (64, 64), (32, 8)),
+        ((1, 16, 4096, 128), {}, (128, 128), (128, 32)),
+        ((8, 12, 300, 128), {}, (64, 64), (32, 16)),
+        # Nothing is stored.
+        ((8, 12, 512, 32), {}, (64, 64), (64, 64)),
+        ((16, 12, 160, 32), {}, (32, 32), (32, 32)),
+        # Code for each score would take long to compile: fewer scores for an invocation.
+        ((8, 12, 512, 64), {"score_mod": lambda score, b, h, q, k: score * 0.5}, (64, 64), (64, 16)),
     ],
 )
-def test_key_and_value_have_a_launch_each_where_tiles_become_taller(dim, options, separate):
+def test_gradients_take_the_tile_for_their_rows_and_columns(sizes, options, key, query):
+    device = device_on(gpu(maxComputeWorkgroupStorageSize=49152, maxComputeInvocationsPerWorkgroup=1024))
+    x, lse = device.empty(sizes), device.empty(sizes[:3])
+    found = plan(device, pa.attention_backward, x, x, x, x, x, lse, **options)
+    tiles = {shader.variant.split()[0]: shader.constants for shader, *_ in found if "BQ" in shader.constants}
+    assert {side: (tiles[side]["BQ"], tiles[side]["BK"]) for side in ("key", "query")} == {
+        "key": key,
+        "query": query,
+    }
+
+
+@pytest.mark.parametrize(
+    ("dim", "options", "rows"),
+    [
+        (64, {}, None),
+        (80, {}, 128),
+        (128, {"causal": True}, 128),
+        (128, {"causal": True, "window": 700}, 64),
+        (256, {}, 64),
+        (512, {}, None),
+        # What a score was before its softmax is not stored.
+        (128, {"softcap": 5.0}, None),
+        (128, {"score_mod": lambda score, b, h, q, k: score * 0.5}, None),
+    ],
+)
+def test_key_and_value_have_a_launch_each_where_that_is_faster(dim, options, rows):
     device = device_on(gpu(maxComputeWorkgroupStorageSize=49152, maxComputeInvocationsPerWorkgroup=1024))
     x, lse = device.empty((1, 16, 2048, dim)), device.empty((1, 16, 2048))
     launched = plan(device, pa.attention_backward, x, x, x, x, x, lse, **options)
@@ -490,16 +522,16 @@ def test_key_and_value_have_a_launch_each_where_tiles_become_taller(dim, options
     if dim == 512:
         assert names == ["query", "key"]
         return
-    turn = ["value stored", "key stored", "query stored"][not separate :]
+    turn = ["value stored", "key stored", "query stored"][rows is None :]
     assert names == turn * (len(names) // len(turn))
-    if not separate:
+    if rows is None:
         return
     of_variant = {shader.variant: (shader, buffers) for shader, _, _, buffers in launched}
     # The second puts gradients in the place of the weights that the first has stored; the third reads them.
     assert len({of_variant[name][1]["score_gradients"] for name in turn}) == 1
     for name, written, other in (("value", "d_value", "d_key"), ("key", "d_key", "d_value")):
         shader, buffers = of_variant[f"{name} stored"]
-        assert shader.constants["BQ"] == 128
+        assert shader.constants["BQ"] == rows
         assert written in buffers
         assert other not in buffers
 
@@ -614,6 +646,28 @@ def test_tiles_fit_the_adapter(memory, subgroup, software):
                     assert subgroup % tile.tx == 0
 
 
+@pytest.mark.parametrize("memory", [16 << 10, 32 << 10, 48 << 10])
+@pytest.mark.parametrize("software", [False, True])
+@pytest.mark.parametrize("dims", [(4, 4), (20, 36), (64, 64), (80, 128), (256, 256), (512, 512)])
+def test_tiles_of_gradients_fit_the_adapter(memory, software, dims):
+    info = RecordingBridge(software=software, maxComputeWorkgroupStorageSize=memory).info
+    device = device_on(RecordingBridge())
+    query, value = (device.empty((1, 2, 100, dim)) for dim in dims)
+    options = resolve(query, query, value, slope=True).options
+    for side, separate in (("query", False), ("key", False), ("key", True)):
+        for tile in backward_config.fitting_tiles(options, info, side, separate):
+            assert tile.workgroup_bytes(max(dims) // 4, max(dims) // 4) <= memory
+            assert tile.tx * tile.ty <= info.limits["maxComputeInvocationsPerWorkgroup"]
+            # What lib/tiles.wgsl stands on.
+            assert tile.rows % 4 == tile.depth4 % 2 == tile.tx % 4 == tile.value_keys % tile.tx == 0
+            assert tile.keys % (4 * tile.tx) == tile.keys % (tile.buffers * tile.value_keys) == 0
+            assert not tile.query_resident
+            assert separate or tile.buffers == 1
+    for tile in backward_config.product_tiles(options, info):
+        assert 16 * tile.value_keys * (dims[0] // 4 + tile.queries // 4 + 1) <= memory
+        assert tile.keys == tile.value_keys
+
+
 def test_head_dims_up_to_128_have_a_tile_everywhere():
     for d4 in range(1, 33):
         assert tiles_for(d4, d4, LIMITS)
@@ -622,70 +676,104 @@ def test_head_dims_up_to_128_have_a_tile_everywhere():
 
 def test_tiles_follow_the_rows_and_the_heads():
     tiles = tiles_for(32, 32, LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10})
-    assert choose_tile(4096, 16, tiles).queries == 128
-    assert choose_tile(4096, 1, tiles).queries <= 32
-    assert choose_tile(1, 1000, tiles).queries == 8
-    assert choose_tile(1, 1000, []) is None
+    assert choose_tile(Work(4096, 4096, 16), tiles).queries == 128
+    assert choose_tile(Work(4096, 4096, 1), tiles).queries <= 32
+    assert choose_tile(Work(1, 64, 1000), tiles).queries == 8
+    assert choose_tile(Work(1, 64, 1000), {}) is None
 
 
 _DESKTOP = LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10}
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "rows", "heads", "keys", "window", "expected"),
+    ("head_dim", "work", "expected"),
     [
         # All of a tile's keys are there, or as many as of smaller tiles.
-        (32, 128, 384, 128, None, (64, 64)),
-        (32, 33, 384, 33, None, (64, 64)),
-        (64, 512, 96, 512, None, (128, 128)),
-        (64, 500, 96, 500, None, (128, 128)),
-        (128, 4096, 16, 4096, None, (128, 128)),
+        (32, Work(128, 128, 384), (64, 64)),
+        (32, Work(33, 33, 384), (64, 64)),
+        (64, Work(512, 512, 96), (128, 128)),
+        (64, Work(500, 500, 96), (128, 128)),
+        (128, Work(4096, 4096, 16), (128, 128)),
         # A third of them would not be.
-        (32, 96, 384, 96, None, (64, 32)),
-        (64, 257, 192, 257, None, (64, 64)),
-        (64, 130, 192, 130, None, (32, 32)),
+        (32, Work(96, 96, 384), (64, 32)),
+        (64, Work(257, 257, 192), (64, 64)),
+        (64, Work(130, 130, 192), (32, 32)),
         # Nor that of a head dim for which the tile with fewer keys is much slower.
-        (24, 160, 96, 160, None, (64, 64)),
+        (24, Work(160, 160, 96), (64, 64)),
+        # Under a causal mask tall tiles compute more above the diagonal.
+        (64, Work(256, 256, 96), (128, 128)),
+        (64, Work(256, 256, 96, None, 0), (64, 64)),
+        (128, Work(4096, 4096, 16, None, 0), (128, 128)),
         # A row of a window sees few keys, those of a tile's rows together more.
-        (64, 1024, 96, 1024, 256, (64, 64)),
-        (64, 1024, 96, 1024, 17, (16, 32)),
-        (64, 2048, 24, 2048, 1024, (128, 128)),
-        (64, 1024, 96, 1024, 5000, (128, 128)),
+        (64, Work(1024, 1024, 96, 255, 0), (64, 64)),
+        (64, Work(1024, 1024, 96, 16, 0), (16, 32)),
+        (64, Work(2048, 2048, 24, 1023, 0), (128, 128)),
+        (64, Work(1024, 1024, 96, 5000, 5000), (128, 128)),
         # Smaller tiles would leave cores idle.
-        (64, 900, 12, 900, None, (128, 128)),
+        (64, Work(900, 900, 12), (128, 128)),
     ],
 )
-def test_tiles_do_not_reach_far_beyond_the_last_row_and_key(head_dim, rows, heads, keys, window, expected):
+def test_tiles_do_not_reach_far_beyond_the_last_row_and_key(head_dim, work, expected):
     d4 = head_dim // 4
-    tiles = tiles_for(d4, d4, _DESKTOP, 32)
-    split_keys = 0 if window else keys
-    tile = choose_tile(rows, heads, tiles, keys=keys, d4=d4, window=window, split_keys=split_keys)
+    hides = (work.before, work.after) != (None, None)
+    tile = choose_tile(work, tiles_for(d4, d4, _DESKTOP, 32), split_keys=0 if hides else work.columns)
     assert (tile.queries, tile.keys) == expected
 
 
+BOUNDS = st.none() | st.integers(-60, 60)
+
+
+@given(st.integers(0, 90), st.integers(0, 90), BOUNDS, BOUNDS, st.sampled_from([*SOFTWARE]))
+def test_what_tiles_compute_is_counted(rows, columns, before, after, tile):
+    """Against one tile after the other, from the first to the last column that one of its rows sees."""
+    count = 0
+    for first in range(0, rows, tile.queries):
+        last = min(first + tile.queries, rows) - 1
+        begin = 0 if before is None else max(0, first - before)
+        end = columns if after is None else min(columns, last + after + 1)
+        count += len(range(begin, end, tile.keys)) * tile.keys * tile.queries
+    assert Work(rows, columns, 1, before, after).computed(tile) == count
+
+
+def test_work_of_both_sides():
+    device = device_on(RecordingBridge())
+    query, key = device.empty((2, 6, 10, 8)), device.empty((2, 3, 40, 8))
+
+    def work(side, **options):
+        return work_of(resolve(query, key, key, **options).options, 12, side)
+
+    assert work("query") == Work(10, 40, 12)
+    assert work("key") == Work(40, 10, 12)
+    # The last query sees all keys, the first one 31.
+    assert work("query", causal=True) == Work(10, 40, 12, None, 30)
+    assert work("key", causal=True) == Work(40, 10, 12, 30, None)
+    assert work("query", causal="top-left", window=(4, 2)) == Work(10, 40, 12, 4, 0)
+    assert work("key", window=(4, 2)) == Work(40, 10, 12, 32, -26)
+
+
 @given(
-    st.integers(1, 3000),
-    st.integers(1, 2000),
-    st.integers(0, 3000),
+    st.builds(
+        Work,
+        st.integers(1, 3000),
+        st.integers(0, 3000),
+        st.integers(1, 2000),
+        st.none() | st.integers(-100, 3000),
+        st.none() | st.integers(-100, 3000),
+        st.booleans(),
+    ),
     st.integers(1, 128),
-    st.none() | st.integers(-100, 3000),
     st.booleans(),
 )
-def test_a_tile_for_known_keys_wastes_no_more_than_the_first_one(rows, heads, keys, d4, window, float32):
+def test_the_tile_that_is_taken_computes_the_least_for_its_speed(work, d4, float32):
     tiles = tiles_for(d4, d4, _DESKTOP, 32, float32=float32)
-    first = choose_tile(rows, heads, tiles)
-    tile = choose_tile(rows, heads, tiles, keys=keys, d4=d4, window=window)
-    if tile == first:
-        return
-    assert tile in tiles
+    tile = choose_tile(work, tiles)
+    first = next(t for t in tiles if not t.too_tall(work.rows) and busy(t, work))
+    assert busy(tile, work)
+    assert time_of(work, tile, tiles) <= time_of(work, first, tiles)
 
-    def computed(t):
-        seen = keys if window is None else min(keys, window + t.queries - 1)
-        return -(-rows // t.queries) * t.queries * -(-max(seen, 1) // t.keys) * t.keys
 
-    # The fastest tiles of the table come first: another one is worth it where it computes less.
-    assert computed(tile) < computed(first)
-    assert tile.queries <= 32 or heads * -(-rows // tile.queries) >= 128
+def busy(tile, work):
+    return tile.queries <= 32 or work.heads * -(-work.rows // tile.queries) >= 128
 
 
 @pytest.mark.parametrize(
@@ -693,7 +781,7 @@ def test_a_tile_for_known_keys_wastes_no_more_than_the_first_one(rows, heads, ke
     [
         (32, 80, (64, 32)),
         (32, 250, (64, 64)),
-        (64, 100, (32, 32)),
+        (64, 100, (64, 32)),
         (64, 250, (64, 64)),
         (64, 1000, (128, 128)),
         # Lengths of a whole number of tiles would not count: those of sequences vary around it.
@@ -711,13 +799,10 @@ def test_the_tile_of_packed_sequences_is_for_their_mean_length(head_dim, mean, e
     assert tuple(int(size) for size in sizes) == expected
 
 
-def test_tiles_that_were_measured_forward_with_float32_are_for_that_alone():
-    forward, half = tiles_for(8, 8, _DESKTOP, 32), tiles_for(8, 8, _DESKTOP, 32, float32=False)
-    assert (forward[0].queries, forward[0].keys, forward[0].tx) == (64, 64, 16)
-    assert half == forward[1:]
-    backward = tiles_for(8, 8, _DESKTOP, backward=True)
-    assert not {tile for tile in backward if tile.queries == 64 and tile.keys == 64}
-    assert set(backward) < set(tiles_for(8, 8, _DESKTOP))
+def test_a_tile_that_was_measured_with_float32_is_for_that_alone():
+    tiles, half = [*tiles_for(8, 8, _DESKTOP, 32)], [*tiles_for(8, 8, _DESKTOP, 32, float32=False)]
+    assert (tiles[0].queries, tiles[0].keys, tiles[0].tx) == (64, 64, 16)
+    assert half == tiles[1:]
 
 
 def test_a_call_takes_the_tile_for_its_keys():
@@ -846,9 +931,9 @@ def test_splits_of_tiles_are_joined():
 
 def test_few_rows_take_large_tiles_where_these_can_be_split():
     tiles = tiles_for(16, 16, LIMITS | {"maxComputeWorkgroupStorageSize": 48 << 10})
-    assert choose_tile(1024, 12, tiles).queries == 64
-    assert choose_tile(1024, 12, tiles, split_keys=1024).queries == 128
-    assert choose_tile(128, 12, tiles, split_keys=1024).queries < 128
+    assert choose_tile(Work(1024, 1024, 12), tiles).queries == 64
+    assert choose_tile(Work(1024, 1024, 12), tiles, split_keys=1024).queries == 128
+    assert choose_tile(Work(128, 1024, 12), tiles, split_keys=1024).queries < 128
 
 
 def test_a_configuration_in_place_of_a_variant_is_what_runs(device, inputs):

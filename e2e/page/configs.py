@@ -54,4 +54,4 @@ def _tail_split(options, tile, count, steps):
 
 def smallest_tile_only():
     """The tuner has a single tile to choose, named "small"."""
-    return mock.patch.dict(tiles.CANDIDATES, {"small": tiles.SOFTWARE[-1]}, clear=True)
+    return mock.patch.dict(tiles.CANDIDATES, {"small": [*tiles.SOFTWARE][-1]}, clear=True)

@@ -1,5 +1,6 @@
 """Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 from unittest.mock import patch
@@ -39,7 +40,7 @@ def in_each_form(
 def separately(call: Callable[[BackwardVariant], Any]) -> Any:
     """``call`` with a launch each for key and value, where scores have no softcap and no score_mod."""
     with (
-        patch.object(backward_config, "WORTH_SEPARATING", 0),
+        patch.object(backward_config, "WORTH_SEPARATING", math.inf),
         patch.object(pa.default_device(), "plans", PlanCache()),
     ):
         return call("stored")
@@ -393,15 +394,14 @@ async def check_in_turns(case):
         device.plans = plans
 
 
-async def check_with_tall_tiles(case):
-    """`check_gradients` of launches for key and value apart with `tile`, perhaps one with two buffers."""
-    chosen = backward_config._choose_tile
-
-    def choose(*arguments, separate=False):
-        return Tile(**case["tile"]) if separate else chosen(*arguments)
-
-    with patch.object(backward_config, "_choose_tile", choose):
-        return await check_gradients(case | {"forms": ("separate",)})
+async def check_with_tile(case):
+    """`check_gradients` where `tile` computes every gradient but those that the tile `product` is for."""
+    with (
+        patch.object(backward_config, "_fastest", lambda *_, **__: (Tile(**case["tile"]), 1.0)),
+        patch.object(backward_config, "product_tiles", lambda *_: {Tile(**case["product"]): 1.0}),
+        patch.object(pa.default_device(), "plans", PlanCache()),
+    ):
+        return await check_gradients(case)
 
 
 async def check_gaps(case):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from py_attn.gpu.binding import most_invocations
 from py_attn.gpu.bridge import AdapterInfo
 from py_attn.kernels.attention.config import ROWS, TILED_MAX_HEAD_DIM
 from py_attn.kernels.attention.options import Options
-from py_attn.kernels.attention.packing import slots_of, usual_length
+from py_attn.kernels.attention.packing import slots_of
 from py_attn.kernels.attention.stored import Turns, choose_turns, stored_vec4s
-from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, Tile, choose_tile, tiles_for
+from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, SOFTWARE, Tile, that_fit
+from py_attn.kernels.attention.work import Side, choose_tile, time_of, work_of
 from py_attn.kernels.operands import in_vec4s
 
 BackwardVariant = Literal["auto", "rows", "tiled", "stored"]
@@ -27,21 +29,64 @@ MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
-#: Key and value take a launch each where tiles become at least so many times as tall by it. To write the
-#: weights and read them again costs 6%.
-WORTH_SEPARATING = 2
+#: Key and value take a launch each where the two take less than so much of the time of one for both.
+WORTH_SEPARATING = 1.0
 # Keys of a workgroup of the launch that stores, in most cases.
 _USUAL_ROWS = 64
-# For head dims up to so many vec4s, the fastest first. Only tx, ty, rows and value_keys are used.
-_PRODUCTS = (
-    (8, Tile(8, 16, 8, 32, 2, 16)),
-    (16, Tile(16, 16, 8, 64, 2, 16)),
-    (64, Tile(16, 16, 8, 64, 2, 32)),
-    (64, Tile(16, 16, 8, 64, 2, 16)),
-    (64, Tile(16, 8, 4, 64, 2, 16)),
-    (64, Tile(8, 8, 4, 32, 2, 8)),
-    (64, Tile(4, 2, 4, 16, 2, 4)),
+
+
+class _Speeds(NamedTuple):
+    """How fast a tile computes gradients where all of it is full, in relation to others; 0 where it may not.
+
+    Attributes
+    ----------
+    tile : Tile
+    of_head_dims : tuple of float
+        Of a launch that makes one gradient or those of key and value, for each range of ``_HEAD_DIMS4``.
+    separate : tuple of float
+        Of two launches, one for the key and one for the value, for the same ranges, in relation to one launch
+        for both.
+    """
+
+    tile: Tile
+    of_head_dims: tuple[float, float, float, float]
+    separate: tuple[float, float, float, float] = (0, 0, 0, 0)
+
+
+# The wider of the head dims in vec4s: up to 16, 32, 64 and 512.
+_HEAD_DIMS4 = (range(1, 5), range(5, 9), range(9, 17), range(17, 129))
+# Measured on an H200; bench/NOTES.md says how.
+_HARDWARE = (
+    _Speeds(Tile(16, 8, 8, 64, 4, 16), (0.65, 0.77, 1, 0), (0, 0, 0.9, 0.9)),
+    _Speeds(Tile(8, 16, 4, 64, 2, 32), (0.95, 1, 0.94, 0)),
+    _Speeds(Tile(8, 16, 4, 64, 4, 16), (1, 0.95, 0.98, 0)),
+    _Speeds(Tile(16, 16, 8, 128, 2, 16, buffers=2), (0, 0, 0, 0), (0, 0, 0.88, 1)),
+    _Speeds(Tile(16, 16, 8, 64, 8, 32), (0.6, 0.78, 0.98, 0)),
+    _Speeds(Tile(16, 16, 8, 64, 4, 16), (0.6, 0.7, 0.95, 0), (0, 0, 0.95, 0.82)),
+    _Speeds(Tile(16, 16, 4, 64, 4, 16), (0.6, 0.7, 0.96, 0.77), (0, 0, 0.92, 0.87)),
+    _Speeds(Tile(8, 16, 4, 32, 4, 16), (0.94, 0.87, 0.93, 0.6), (0.8, 0.8, 0.8, 0.6)),
+    _Speeds(Tile(16, 8, 4, 64, 4, 16), (0.6, 0.7, 0.9, 0.83), (0, 0, 0.85, 0.82)),
+    _Speeds(Tile(8, 8, 4, 32, 4, 8), (0.86, 0.84, 0.86, 0.75), (0.75, 0.75, 0.75, 0.72)),
+    _Speeds(Tile(8, 4, 4, 32, 2, 8), (0.7, 0.63, 0.7, 0.55), (0.6, 0.6, 0.6, 0.5)),
+    _Speeds(Tile(8, 2, 4, 32, 2, 8), (0.4, 0.4, 0.36, 0.27), (0.3, 0.3, 0.3, 0.2)),
+    _Speeds(Tile(4, 8, 4, 16, 2, 8), (0.6, 0.6, 0.65, 0.5), (0.5, 0.5, 0.5, 0.4)),
+    _Speeds(Tile(4, 2, 4, 16, 2, 4), (0.2, 0.2, 0.18, 0.12), (0.1, 0.1, 0.1, 0.1)),
 )
+# Of the product of the scores' gradients with the keys: speeds for head dims up to 32, up to 64 where all
+# rows see all keys, up to 64 where they do not, and up to 256. A tile has as many keys as are staged at a
+# time, and its depth4 is not used.
+_PRODUCTS = {
+    Tile(8, 16, 8, 16, 2, 16): (1, 0, 0, 0),
+    Tile(16, 16, 8, 16, 2, 16): (0.9, 1, 0.95, 0.95),
+    Tile(16, 16, 8, 32, 2, 32): (0, 0.8, 0.9, 1),
+    Tile(16, 8, 8, 16, 2, 16): (0.9, 0.91, 1, 0.85),
+    Tile(16, 8, 4, 16, 2, 16): (0.8, 0.84, 0.9, 0.86),
+    Tile(8, 8, 4, 8, 2, 8): (0.85, 0.8, 0.91, 0.6),
+    Tile(4, 2, 4, 4, 2, 4): (0.2, 0.2, 0.2, 0.1),
+}
+# The widest head dim in vec4s that it takes.
+_MOST_PRODUCT4 = 64
+_SOFTWARE_PRODUCTS = {Tile(8, 8, 4, 8, 2, 8): 1.0, Tile(4, 2, 4, 4, 2, 4): 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +159,9 @@ def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> 
     if turns and (variant == "stored" or (variant == "auto" and worth)):
         # Of packed sequences, as many as a turn takes on average.
         heads = max(1, turns.heads * (options.sequences or 1) // (len(turns.sequences) or 1))
-        rows = usual_length(p.queries, options.sequences)
-        query = choose_tile(rows, heads * p.group, product_tiles(options, info))
-        key = _choose_tile(options, info, "key", p.keys, heads)
-        if may_separate(options):
-            tall = _choose_tile(options, info, "key", p.keys, heads, separate=True)
-            if tall.queries >= WORTH_SEPARATING * key.queries:
-                return BackwardConfig(query, tall, unrolled, turns, separate=True)
-        return BackwardConfig(query, key, unrolled, turns)
+        query = choose_tile(work_of(options, heads * p.group), product_tiles(options, info))
+        key, separate = _of_key(options, info, heads)
+        return BackwardConfig(query, key, unrolled, turns, separate)
     sizes = stored_vec4s(options)
     products = p.queries * p.keys if sizes is None else sizes.max()
     if variant == "stored" and p.batch * p.kv_heads * products:
@@ -134,8 +174,8 @@ def configure(options: Options, info: AdapterInfo, variant: object = "auto") -> 
             f"variant: {info} has no room for the scores' gradients that 'stored' keeps; take 'tiled'"
         )
     sequences = options.sequences or 1
-    query = _choose_tile(options, info, "query", p.queries, p.batch * p.heads * sequences)
-    key = _choose_tile(options, info, "key", p.keys, p.batch * p.kv_heads * sequences)
+    query, _ = _fastest(options, info, "query", p.batch * p.heads * sequences)
+    key, _ = _fastest(options, info, "key", p.batch * p.kv_heads * sequences)
     return BackwardConfig(query, key, unrolled)
 
 
@@ -163,18 +203,21 @@ def stored_turns(options: Options, info: AdapterInfo) -> Turns | None:
     return turns
 
 
-def product_tiles(options: Options, info: AdapterInfo) -> list[Tile]:
+def product_tiles(options: Options, info: AdapterInfo) -> Mapping[Tile, float]:
     """What this adapter can run for the product of the scores' gradients with the keys, the fastest first."""
     d4 = in_vec4s(options.problem.head_dim)
     memory = info.limits["maxComputeWorkgroupStorageSize"]
-    tiles = _PRODUCTS[-2:] if info.software else _PRODUCTS
-    return [
-        tile
-        for most, tile in tiles
-        if d4 <= most
+    column = 0 if d4 <= 8 else 3 if d4 > 16 else 2 if options.hides else 1
+    of_hardware = {tile: speeds[column] for tile, speeds in _PRODUCTS.items()}
+    found = {
+        tile: speed
+        for tile, speed in (_SOFTWARE_PRODUCTS if info.software else of_hardware).items()
+        if speed
+        and d4 <= _MOST_PRODUCT4
         and 16 * tile.value_keys * (d4 + tile.queries // 4 + 1) <= memory
         and tile.tx * tile.ty <= most_invocations(info.limits)
-    ]
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def may_separate(options: Options) -> bool:
@@ -182,40 +225,57 @@ def may_separate(options: Options) -> bool:
     return not options.problem.masking.softcap and not options.mods.has_score_mod
 
 
-def fitting_tiles(options: Options, info: AdapterInfo, side: str, separate: bool = False) -> list[Tile]:
+def fitting_tiles(
+    options: Options, info: AdapterInfo, side: Side, separate: bool = False
+) -> Mapping[Tile, float]:
     """What this adapter can run for the gradients of the query, or of key and value, the fastest first.
 
     Key and value have a launch each where they are ``separate``.
     """
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
-    sums4: tuple[int, ...] = (d4,) if side == "query" else (d4, dv4)
-    if separate:
-        sums4 = (max(sums4),)
-    tiles = tiles_for(
-        max(d4, dv4),
-        max(sums4),
+    wide4 = max(d4, dv4)
+    sums4 = (wide4,) if separate else (d4,) if side == "query" else (d4, dv4)
+    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if wide4 in dims4]
+    of_hardware = {
+        each.tile: (each.separate if separate else each.of_head_dims)[n]
+        for n in columns
+        for each in _HARDWARE
+    }
+    return that_fit(
+        SOFTWARE if info.software else of_hardware,
+        wide4,
+        wide4,
         info.limits,
-        0,
-        info.software,
-        scores=1 if separate else 2,
         sums4=sums4,
+        scores=1 if separate else 2,
         inline=options.runs_code_per_score,
-        backward=True,
     )
-    return [tile for tile in tiles if not tile.query_resident and (separate or tile.buffers == 1)]
 
 
-def _choose_tile(
-    options: Options, info: AdapterInfo, side: str, rows: int, heads: int, separate: bool = False
-) -> Tile:
-    """That of a launch for ``rows`` rows of so many ``heads``, counted through batch or packed sequences."""
+def _of_key(options: Options, info: AdapterInfo, heads: int) -> tuple[Tile, bool]:
+    """The tile of key and value, and whether they have a launch each, with what is stored."""
+    tile, time = _fastest(options, info, "key", heads)
+    if may_separate(options):
+        other, time_of_two = _fastest(options, info, "key", heads, separate=True)
+        if time_of_two < WORTH_SEPARATING * time:
+            return other, True
+    return tile, False
+
+
+def _fastest(
+    options: Options, info: AdapterInfo, side: Side, heads: int, separate: bool = False
+) -> tuple[Tile, float]:
+    """The tile of a launch for so many heads, counted through batch or packed sequences, and its time.
+
+    Times are as of :func:`time_of`.
+    """
     p = options.problem
-    tiles = fitting_tiles(options, info, side, separate)
-    tile = choose_tile(usual_length(rows, options.sequences), heads, tiles)
+    tiles, work = fitting_tiles(options, info, side, separate), work_of(options, heads, side)
+    tile = choose_tile(work, tiles)
     if tile is None:
         allowed = info.limits["maxComputeWorkgroupStorageSize"]
         raise ValueError(
             f"query: the backward pass with head dims {p.head_dim} and {p.value_head_dim} needs more "
             f"workgroup memory than the {allowed:,} bytes of {info}"
         )
-    return tile
+    return tile, time_of(work, tile, tiles)

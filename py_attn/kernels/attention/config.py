@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,8 +10,9 @@ from py_attn.gpu.bridge import AdapterInfo
 from py_attn.gpu.device import Device
 from py_attn.kernels.attention.matrix import MatrixTile, PairTile, matrix_tile, missing
 from py_attn.kernels.attention.options import Options
-from py_attn.kernels.attention.packing import tile_slots, usual_length
-from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, choose_tile, tiles_for
+from py_attn.kernels.attention.packing import tile_slots
+from py_attn.kernels.attention.tiles import TailSplit, Tile, choose_tail_split, tiles_for
+from py_attn.kernels.attention.work import choose_tile, work_of
 from py_attn.kernels.operands import in_vec4s
 
 Variant = Literal["auto", "naive", "rows", "tiled", "subgroup", "matrix"]
@@ -82,7 +84,7 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     if variant not in VARIANTS:
         raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
     if variant == "matrix":
-        others = fitting_tiles(options, info, "subgroup")
+        others = [*fitting_tiles(options, info, "subgroup")]
         return Config(variant, matrix_tile(options, info, others), unrolled=not info.software)
     # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
     if variant == "auto" and info.software:
@@ -117,12 +119,12 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     return Config("naive", unrolled=not info.software)
 
 
-def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> list[Tile]:
-    """What this adapter can run as "tiled" or "subgroup", the fastest first."""
+def fitting_tiles(options: Options, info: AdapterInfo, variant: str) -> Mapping[Tile, float]:
+    """What this adapter can run as "tiled" or "subgroup", with its speed, the fastest first."""
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
     size = info.subgroup_min_size if variant == "subgroup" else 0
     if _too_wide(options):
-        return []
+        return {}
     return tiles_for(
         d4,
         dv4,
@@ -139,19 +141,10 @@ def _too_wide(options: Options) -> bool:
 
 
 def _choose_tile(options: Options, info: AdapterInfo, variant: str) -> Tile | None:
-    p, m = options.problem, options.problem.masking
-    tiles = fitting_tiles(options, info, variant)
-    window = None
-    if m.window_left is not None and m.window_right is not None:
-        window = m.window_left + m.window_right + 1
+    p = options.problem
     return choose_tile(
-        usual_length(p.queries, options.sequences),
-        p.batch * p.heads * (options.sequences or 1),
-        tiles,
-        keys=None if info.software else usual_length(p.keys, options.sequences),
-        d4=in_vec4s(p.head_dim),
-        window=window,
-        varied=options.sequences is not None,
+        work_of(options, p.batch * p.heads * (options.sequences or 1)),
+        fitting_tiles(options, info, variant),
         split_keys=p.keys if may_split(options) else 0,
     )
 

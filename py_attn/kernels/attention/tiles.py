@@ -109,7 +109,7 @@ class Tile:
 
 
 class _Entry(NamedTuple):
-    """A tile for hardware adapters, and for what.
+    """A tile of the forward pass for hardware adapters, and for what.
 
     Attributes
     ----------
@@ -120,8 +120,6 @@ class _Entry(NamedTuple):
         is not for these head dims.
     values4 : int
         For values of at least so many vec4s; fewer leave many invocations without a column to sum.
-    forward_only : bool
-        Whether backward does without it, for which it was not measured.
     float32_only : bool
         Whether it is no faster than others with operands of half precision.
     """
@@ -129,19 +127,16 @@ class _Entry(NamedTuple):
     tile: Tile
     speeds: tuple[float, float, float, float, float]
     values4: int = 1
-    forward_only: bool = False
     float32_only: bool = False
 
 
 # Head dims in vec4s: up to 16, 24, 32, 64 and 512.
 _HEAD_DIMS4 = (range(1, 5), range(5, 7), range(7, 9), range(9, 17), range(17, 129))
-# Measured on an H200; bench/NOTES.md says how.
+# Measured on an H200; bench/NOTES.md says how. backward_config.py has the tiles of the backward pass.
 _HARDWARE = (
-    _Entry(Tile(16, 8, 8, 64, 2, 32), (0, 1, 1, 0, 0), values4=5, forward_only=True, float32_only=True),
-    _Entry(Tile(8, 16, 4, 64, 4, 16), (1, 0.83, 0.97, 0.87, 0), forward_only=True),
+    _Entry(Tile(16, 8, 8, 64, 2, 32), (0, 1, 1, 0, 0), values4=5, float32_only=True),
+    _Entry(Tile(8, 16, 4, 64, 4, 16), (1, 0.83, 0.97, 0.87, 0)),
     _Entry(Tile(8, 16, 4, 32, 4, 16, True), (0.9, 0.72, 0.93, 0, 0)),
-    # For backward, which takes no tile whose query stays resident.
-    _Entry(Tile(8, 16, 8, 32, 4, 8), (0.85, 0.8, 0.85, 0, 0)),
     _Entry(Tile(16, 16, 8, 128, 2, 16, buffers=2), (1, 1, 1, 1, 1), values4=9),
     _Entry(Tile(16, 16, 8, 128, 4, 32), (0.93, 0.93, 0.93, 0.93, 0), values4=9),
     _Entry(Tile(16, 16, 8, 64, 8, 32), (0.84, 0.84, 0.84, 0.84, 0), values4=9),
@@ -157,14 +152,6 @@ _HARDWARE = (
 )
 
 
-@functools.cache
-def _speeds(d4: int) -> Mapping[Tile, float]:
-    """The speeds of hardware adapters' tiles for this head dim, the fastest first."""
-    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if d4 in dims4]
-    found = {entry.tile: entry.speeds[n] for n in columns for entry in _HARDWARE if entry.speeds[n]}
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
 def name_of(tile: Tile) -> str:
     """Rows and keys, invocations along both, and what is staged at a time."""
     return (
@@ -173,11 +160,12 @@ def name_of(tile: Tile) -> str:
     )
 
 
-#: What a GPU may get, by name; :meth:`Device.tune` chooses between them and the tests run all of them.
+#: What a GPU may get forward, by name; :meth:`Device.tune` chooses between them, and the tests run them all.
 CANDIDATES: Mapping[str, Tile] = {name_of(entry.tile): entry.tile for entry in _HARDWARE}
 # A software adapter pays for every byte of workgroup memory when it compiles (SwiftShader clears it
-# with one store each) and gains nothing from large tiles.
-SOFTWARE = (Tile(4, 8, 4, 16, 4, 8), Tile(4, 4, 4, 16, 2, 4), Tile(4, 2, 4, 16, 2, 4))
+# with one store each) and gains nothing from large tiles. By these speeds the first one is taken that is not
+# too tall.
+SOFTWARE = {Tile(4, 8, 4, 16, 4, 8): 1.0, Tile(4, 4, 4, 16, 2, 4): 0.5, Tile(4, 2, 4, 16, 2, 4): 0.25}
 # The limits that Tile.fits looks at.
 _LIMITS = (
     "maxComputeWorkgroupStorageSize",
@@ -188,8 +176,6 @@ _LIMITS = (
 _MAX_REGISTERS = 40
 #: Fewer workgroups than this leave a GPU's cores idle; then shorter tiles are better.
 BUSY_WORKGROUPS = 128
-# So many invocations let every core hide the latency of its memory.
-_BUSY_INVOCATIONS = 3 * 128 * BUSY_WORKGROUPS
 # WebGPU does not tell how many cores there are. On fewer, a split gains less and costs as little.
 _CORES = 132
 # Steps of BK keys that splitting must save, to make up for writing and joining partial results.
@@ -203,40 +189,28 @@ def tiles_for(
     subgroup_min_size: int = 0,
     software: bool = False,
     *,
-    scores: int = 1,
-    sums4: tuple[int, ...] | None = None,
     inline: bool = False,
-    backward: bool = False,
     float32: bool = True,
-) -> list[Tile]:
-    """What this adapter can run for these head dims, the fastest first.
+) -> Mapping[Tile, float]:
+    """What this adapter can run forward for these head dims, with its speed, the fastest first.
 
     Parameters
     ----------
     d4, wide4 : int
-        Head dim of the products and the widest operand of ``accumulate`` in vec4s.
+        Head dims of query and key, and of the values, in vec4s.
     limits : mapping
         The adapter's limits by WebGPU's names.
     subgroup_min_size : int
         The smallest subgroup of the adapter, or 0 for the variant without subgroups.
     software : bool
         Whether the adapter computes on the CPU.
-    scores : int
-        How many scores an invocation holds for each row and column.
-    sums4 : tuple of int, optional
-        The widths of what is accumulated, in vec4s; ``(wide4,)`` unless given.
     inline : bool
-        Whether code of some length stands in the shader once for each score (masks, mods), so that
-        many scores would take long to compile.
-    backward : bool
-        Whether the tiles are for gradients.
+        As of :func:`that_fit`.
     float32 : bool
         Whether query, key and value are float32.
     """
     room = tuple(limits[name] for name in _LIMITS)
-    return _tiles_for(
-        d4, wide4, room, subgroup_min_size, software, scores, sums4 or (wide4,), inline, backward, float32
-    )
+    return _tiles_for(d4, wide4, room, subgroup_min_size, software, inline, float32)
 
 
 @functools.lru_cache(maxsize=512)
@@ -246,29 +220,62 @@ def _tiles_for(
     room: tuple[int, ...],
     subgroup_min_size: int,
     software: bool,
-    scores: int,
-    sums4: tuple[int, ...],
     inline: bool,
-    backward: bool,
     float32: bool,
-) -> list[Tile]:
-    limits = dict(zip(_LIMITS, room, strict=True))
-    suitable = {
-        entry.tile
+) -> Mapping[Tile, float]:
+    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if d4 in dims4]
+    of_hardware = {
+        entry.tile: entry.speeds[n]
+        for n in columns
         for entry in _HARDWARE
-        if wide4 >= entry.values4
-        and not (backward and entry.forward_only)
-        and (float32 or not entry.float32_only)
+        if wide4 >= entry.values4 and (float32 or not entry.float32_only)
     }
+    suitable = {
+        tile: speed
+        for tile, speed in (SOFTWARE if software else of_hardware).items()
+        if not subgroup_min_size or tile.tx <= subgroup_min_size
+    }
+    return that_fit(suitable, d4, wide4, dict(zip(_LIMITS, room, strict=True)), sums4=(wide4,), inline=inline)
+
+
+def that_fit(
+    speeds: Mapping[Tile, float],
+    d4: int,
+    wide4: int,
+    limits: Mapping[str, int],
+    *,
+    sums4: Sequence[int],
+    scores: int = 1,
+    inline: bool = False,
+) -> Mapping[Tile, float]:
+    """Those of ``speeds`` that this adapter can run for these head dims, the fastest first.
+
+    Parameters
+    ----------
+    speeds : mapping of Tile to float
+        How fast each of them computes, in relation to each other; 0 where it is not for these head dims.
+    d4, wide4 : int
+        Head dim of the products and the widest operand of ``accumulate`` in vec4s.
+    limits : mapping
+        The adapter's limits by WebGPU's names.
+    sums4 : sequence of int
+        The widths of what is accumulated, in vec4s.
+    scores : int
+        How many scores an invocation holds for each row and column.
+    inline : bool
+        Whether code of some length stands in the shader once for each score (masks, mods), so that
+        many scores would take long to compile.
+    """
     fitting = [
         tile
-        for tile in (SOFTWARE if software else [tile for tile in _speeds(d4) if tile in suitable])
-        if tile.fits(d4, wide4, limits)
-        and (not subgroup_min_size or tile.tx <= subgroup_min_size)
+        for tile in sorted(speeds, key=lambda tile: -speeds[tile])
+        if speeds[tile]
+        and tile.fits(d4, wide4, limits)
         and not (inline and tile.rows * tile.keys > 16 * tile.tx)
     ]
     # The last resort for the widest heads is to let the compiler spill.
-    return [tile for tile in fitting if tile.registers(scores, sums4) <= _MAX_REGISTERS] or fitting[-1:]
+    kept = [tile for tile in fitting if tile.registers(scores, sums4) <= _MAX_REGISTERS] or fitting[-1:]
+    return {tile: speeds[tile] for tile in kept}
 
 
 class TailSplit(NamedTuple):
@@ -318,72 +325,3 @@ def choose_tail_split(tiles: int, keys: int, tile: Tile) -> TailSplit | None:
             continue
         return TailSplit(last_round, splits, longest * tile.keys)
     return None
-
-
-def choose_tile(
-    rows: int,
-    heads: int,
-    tiles: Sequence[Tile],
-    *,
-    keys: int | None = None,
-    d4: int = 0,
-    window: int | None = None,
-    varied: bool = False,
-    split_keys: int = 0,
-) -> Tile | None:
-    """The fastest of ``tiles`` for so many rows, heads and keys, or None if there is none.
-
-    Tiles that reach beyond the last row or key compute what nobody needs. So of those that are not taller
-    than the rows and keep a GPU busy, that one is taken whose rows and keys, rounded up to whole tiles, are
-    the fewest in relation to its speed.
-
-    Parameters
-    ----------
-    rows : int
-        Rows of a head.
-    heads : int
-        Heads in all batch elements.
-    tiles : sequence of Tile
-        From :func:`tiles_for`.
-    keys : int, optional
-        Keys of a head. Without it the first of the tiles is taken that is not taller than the rows and keeps
-        a GPU busy.
-    d4 : int
-        Where keys are given, the argument of :func:`tiles_for`; the tiles are those of hardware adapters.
-    window : int, optional
-        The most keys that a row sees, where a window limits them; below 1 where it ends before the first key.
-    varied : bool
-        Whether rows and keys are means of various lengths, of which the last tile is half full on average.
-    split_keys : int
-        Where tiles may be split, the argument ``keys`` of :func:`choose_tail_split`.
-    """
-
-    def workgroups(tile: Tile) -> int:
-        count = heads * -(-rows // tile.queries)
-        tail = choose_tail_split(count, split_keys, tile) if split_keys else None
-        return count + tail.tiles * (tail.splits - 1) if tail else count
-
-    suitable = [
-        tile
-        for tile in tiles
-        if not tile.too_tall(rows) and (tile.queries <= 32 or workgroups(tile) >= BUSY_WORKGROUPS)
-    ]
-    if keys is None or not suitable:
-        return [*suitable, *tiles[-1:]][0] if tiles else None
-
-    speeds = _speeds(d4)
-
-    def invocations(tile: Tile) -> int:
-        return workgroups(tile) * tile.tx * tile.ty
-
-    def computed(length: int, of_tile: int) -> float:
-        return length + of_tile / 2 if varied else max(1, -(-length // of_tile)) * of_tile
-
-    def cost(tile: Tile) -> float:
-        seen = keys if window is None else max(0, min(keys, window + tile.queries - 1))
-        return computed(rows, tile.queries) * computed(seen, tile.keys) / speeds[tile]
-
-    # Speeds are those of many workgroups, which hide each other's latency: with fewer invocations a tile is
-    # slower than its speed tells.
-    enough = min(invocations(suitable[0]), _BUSY_INVOCATIONS)
-    return min((tile for tile in suitable if invocations(tile) >= enough), key=cost)
