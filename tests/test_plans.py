@@ -656,7 +656,8 @@ def test_tiles_of_gradients_fit_the_adapter(memory, software, dims):
     options = resolve(query, query, value, slope=True).options
     for side, separate in (("query", False), ("key", False), ("key", True)):
         for tile in backward_config.fitting_tiles(options, info, side, separate):
-            assert tile.workgroup_bytes(max(dims) // 4, max(dims) // 4) <= memory
+            summed = dims[0] if side == "query" else max(dims)
+            assert tile.workgroup_bytes(max(dims) // 4, summed // 4) <= memory
             assert tile.tx * tile.ty <= info.limits["maxComputeInvocationsPerWorkgroup"]
             # What lib/tiles.wgsl stands on.
             assert tile.rows % 4 == tile.depth4 % 2 == tile.tx % 4 == tile.value_keys % tile.tx == 0

@@ -233,9 +233,9 @@ def fitting_tiles(
     Key and value have a launch each where they are ``separate``.
     """
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
-    wide4 = max(d4, dv4)
-    sums4 = (wide4,) if separate else (d4,) if side == "query" else (d4, dv4)
-    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if wide4 in dims4]
+    widest4 = max(d4, dv4)
+    sums4 = (widest4,) if separate else (d4,) if side == "query" else (d4, dv4)
+    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if widest4 in dims4]
     of_hardware = {
         each.tile: (each.separate if separate else each.of_head_dims)[n]
         for n in columns
@@ -243,8 +243,8 @@ def fitting_tiles(
     }
     return that_fit(
         SOFTWARE if info.software else of_hardware,
-        wide4,
-        wide4,
+        widest4,
+        max(sums4),
         info.limits,
         sums4=sums4,
         scores=1 if separate else 2,
