@@ -143,17 +143,21 @@ def render(
     previous_blank = False
     waiting = 0
     for raw in body.splitlines():
-        marks = _MARK.findall(raw)
-        text = _MARK.sub("", raw).rstrip()
+        # Nearly all lines have one mark, at their end.
+        text, _, mark = raw.partition("\x01")
+        origin, _, rest = mark.partition("\x02")
+        if rest:
+            text += _MARK.sub("", rest)
+        text = text.rstrip()
         if not text and previous_blank:
             continue
         previous_blank = not text
         lines.append(text)
-        origins.append(marks[0] if marks else origins[-1])
+        origins.append(origin or origins[-1])
         # A line's mark stands at its end: where a placeholder became several lines, behind the last.
-        if marks:
-            origins[-1 - waiting :] = [marks[0]] * (waiting + 1)
-        waiting = waiting + 1 if text and not marks else 0
+        if origin and waiting:
+            origins[-1 - waiting :] = [origin] * (waiting + 1)
+        waiting = waiting + 1 if text and not origin else 0
     return Shader(name, variant, "\n".join(lines) + "\n", dict(constants), bindings, params, tuple(origins))
 
 
