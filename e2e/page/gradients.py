@@ -1,6 +1,5 @@
 """Checks of gradients, packed sequences, score_mod and mask_mod: `check_gradients` and `check_packed`."""
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 from unittest.mock import patch
@@ -39,8 +38,13 @@ def in_each_form(
 
 def separately(call: Callable[[BackwardVariant], Any]) -> Any:
     """``call`` with a launch each for key and value, where scores have no softcap and no score_mod."""
+
+    def of_key(options: Any, info: Any, heads: int) -> tuple[Tile, bool]:
+        separate = backward_config.may_separate(options)
+        return backward_config._fastest(options, info, "key", heads, separate)[0], separate
+
     with (
-        patch.object(backward_config, "WORTH_SEPARATING", math.inf),
+        patch.object(backward_config, "_of_key", of_key),
         patch.object(pa.default_device(), "plans", PlanCache()),
     ):
         return call("stored")

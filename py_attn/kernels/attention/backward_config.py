@@ -13,7 +13,14 @@ from py_attn.kernels.attention.config import ROWS, TILED_MAX_HEAD_DIM
 from py_attn.kernels.attention.options import Options
 from py_attn.kernels.attention.packing import slots_of
 from py_attn.kernels.attention.stored import Turns, choose_turns, stored_vec4s
-from py_attn.kernels.attention.tiles import BUSY_WORKGROUPS, SOFTWARE, Tile, that_fit
+from py_attn.kernels.attention.tiles import (
+    BUSY_WORKGROUPS,
+    SOFTWARE,
+    Tile,
+    fastest_first,
+    speeds_at,
+    that_fit,
+)
 from py_attn.kernels.attention.work import Side, choose_tile, time_of, work_of
 from py_attn.kernels.operands import in_vec4s
 
@@ -29,8 +36,6 @@ MOST_BYTES = (256 + 1) << 20, (512 + 1) << 20
 # Head dims of query and value together below which reading the scores' gradients back takes as long as
 # computing them again.
 _WORTH = 128
-#: Key and value take a launch each where the two take less than so much of the time of one for both.
-WORTH_SEPARATING = 1.0
 # Keys of a workgroup of the launch that stores, in most cases.
 _USUAL_ROWS = 64
 
@@ -209,15 +214,13 @@ def product_tiles(options: Options, info: AdapterInfo) -> Mapping[Tile, float]:
     memory = info.limits["maxComputeWorkgroupStorageSize"]
     column = 0 if d4 <= 8 else 3 if d4 > 16 else 2 if options.hides else 1
     of_hardware = {tile: speeds[column] for tile, speeds in _PRODUCTS.items()}
-    found = {
+    return {
         tile: speed
-        for tile, speed in (_SOFTWARE_PRODUCTS if info.software else of_hardware).items()
-        if speed
-        and d4 <= _MOST_PRODUCT4
+        for tile, speed in fastest_first(_SOFTWARE_PRODUCTS if info.software else of_hardware).items()
+        if d4 <= _MOST_PRODUCT4
         and 16 * tile.value_keys * (d4 + tile.queries // 4 + 1) <= memory
         and tile.tx * tile.ty <= most_invocations(info.limits)
     }
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def may_separate(options: Options) -> bool:
@@ -235,14 +238,9 @@ def fitting_tiles(
     d4, dv4 = in_vec4s(options.problem.head_dim), in_vec4s(options.problem.value_head_dim)
     widest4 = max(d4, dv4)
     sums4 = (widest4,) if separate else (d4,) if side == "query" else (d4, dv4)
-    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if widest4 in dims4]
-    of_hardware = {
-        each.tile: (each.separate if separate else each.of_head_dims)[n]
-        for n in columns
-        for each in _HARDWARE
-    }
+    table = {each.tile: each.separate if separate else each.of_head_dims for each in _HARDWARE}
     return that_fit(
-        SOFTWARE if info.software else of_hardware,
+        SOFTWARE if info.software else speeds_at(widest4, _HEAD_DIMS4, table),
         widest4,
         max(sums4),
         info.limits,
@@ -257,7 +255,7 @@ def _of_key(options: Options, info: AdapterInfo, heads: int) -> tuple[Tile, bool
     tile, time = _fastest(options, info, "key", heads)
     if may_separate(options):
         other, time_of_two = _fastest(options, info, "key", heads, separate=True)
-        if time_of_two < WORTH_SEPARATING * time:
+        if time_of_two < time:
             return other, True
     return tile, False
 

@@ -84,7 +84,7 @@ def configure(options: Options, info: AdapterInfo, variant: object) -> Config:
     if variant not in VARIANTS:
         raise ValueError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
     if variant == "matrix":
-        others = [*fitting_tiles(options, info, "subgroup")]
+        others = fitting_tiles(options, info, "subgroup")
         return Config(variant, matrix_tile(options, info, others), unrolled=not info.software)
     # Workgroup memory is no faster than other memory on a CPU, and costs there when a pipeline is made.
     if variant == "auto" and info.software:

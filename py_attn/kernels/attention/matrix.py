@@ -7,7 +7,7 @@ it: in Chromium behind ``--enable-unsafe-webgpu``, on NVIDIA with Vulkan also be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from py_attn.gpu.binding import most_invocations
@@ -206,7 +206,7 @@ def missing(info: AdapterInfo) -> list[str]:
     return lacks
 
 
-def matrix_tile(options: Options, info: AdapterInfo, others: Sequence[Tile] = ()) -> MatrixTile | PairTile:
+def matrix_tile(options: Options, info: AdapterInfo, others: Iterable[Tile] = ()) -> MatrixTile | PairTile:
     """The tile for checked arguments.
 
     ``others`` are float32 tiles that this adapter can run, the fastest first.
@@ -246,7 +246,7 @@ def matrix_tile(options: Options, info: AdapterInfo, others: Sequence[Tile] = ()
     )
 
 
-def _pair_tile(options: Options, info: AdapterInfo, others: Sequence[Tile]) -> PairTile:
+def _pair_tile(options: Options, info: AdapterInfo, others: Iterable[Tile]) -> PairTile:
     p = options.problem
     widest = max(p.head_dim, p.value_head_dim)
     if widest > _MAX_PAIR_HEAD_DIM:

@@ -223,19 +223,30 @@ def _tiles_for(
     inline: bool,
     float32: bool,
 ) -> Mapping[Tile, float]:
-    columns = [n for n, dims4 in enumerate(_HEAD_DIMS4) if d4 in dims4]
-    of_hardware = {
-        entry.tile: entry.speeds[n]
-        for n in columns
+    table = {
+        entry.tile: entry.speeds
         for entry in _HARDWARE
         if wide4 >= entry.values4 and (float32 or not entry.float32_only)
     }
     suitable = {
         tile: speed
-        for tile, speed in (SOFTWARE if software else of_hardware).items()
+        for tile, speed in (SOFTWARE if software else speeds_at(d4, _HEAD_DIMS4, table)).items()
         if not subgroup_min_size or tile.tx <= subgroup_min_size
     }
     return that_fit(suitable, d4, wide4, dict(zip(_LIMITS, room, strict=True)), sums4=(wide4,), inline=inline)
+
+
+def speeds_at(
+    d4: int, ranges: Sequence[range], table: Mapping[Tile, Sequence[float]]
+) -> Mapping[Tile, float]:
+    """The speeds that the table has for a head dim of so many vec4s, a column for each of the ranges."""
+    columns = [n for n, dims4 in enumerate(ranges) if d4 in dims4]
+    return {tile: speeds[n] for n in columns for tile, speeds in table.items()}
+
+
+def fastest_first(speeds: Mapping[Tile, float]) -> Mapping[Tile, float]:
+    """The same in order, without tiles whose speed is 0."""
+    return {tile: speeds[tile] for tile in sorted(speeds, key=lambda tile: -speeds[tile]) if speeds[tile]}
 
 
 def that_fit(
@@ -268,10 +279,8 @@ def that_fit(
     """
     fitting = [
         tile
-        for tile in sorted(speeds, key=lambda tile: -speeds[tile])
-        if speeds[tile]
-        and tile.fits(d4, wide4, limits)
-        and not (inline and tile.rows * tile.keys > 16 * tile.tx)
+        for tile in fastest_first(speeds)
+        if tile.fits(d4, wide4, limits) and not (inline and tile.rows * tile.keys > 16 * tile.tx)
     ]
     # The last resort for the widest heads is to let the compiler spill.
     kept = [tile for tile in fitting if tile.registers(scores, sums4) <= _MAX_REGISTERS] or fitting[-1:]

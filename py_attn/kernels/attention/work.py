@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,14 +48,20 @@ class Work:
 
     def computed(self, tile: Tile) -> float:
         """The scores of a head that tiles of this size compute, with those beyond the last row and column."""
-        spread = _SPREAD if self.varied else _ALONE
-        rows, columns = np.ceil(self.rows * spread), np.ceil(self.columns * spread)
-        first = np.arange(0, rows.max(), tile.queries)
-        last = np.minimum(first + tile.queries, rows) - 1
-        begin = 0 if self.before is None else np.maximum(0, first - self.before)
-        end = columns if self.after is None else np.clip(last + self.after + 1, 0, columns)
-        steps = np.ceil(np.maximum(0, end - begin) / tile.keys) * (first < rows)
-        return float(steps.sum()) / len(spread) * tile.queries * tile.keys
+        return _computed(self, tile.queries, tile.keys)
+
+
+# Several tiles have the same size, and several launches of a call the same work.
+@functools.lru_cache(maxsize=256)
+def _computed(work: Work, tile_rows: int, tile_columns: int) -> float:
+    spread = _SPREAD if work.varied else _ALONE
+    rows, columns = np.ceil(work.rows * spread), np.ceil(work.columns * spread)
+    first = np.arange(0, rows.max(), tile_rows)
+    last = np.minimum(first + tile_rows, rows) - 1
+    begin = 0 if work.before is None else np.maximum(0, first - work.before)
+    end = columns if work.after is None else np.clip(last + work.after + 1, 0, columns)
+    steps = np.ceil(np.maximum(0, end - begin) / tile_columns) * (first < rows)
+    return float(steps.sum()) / len(spread) * tile_rows * tile_columns
 
 
 def work_of(options: Options, heads: int, side: Side = "query") -> Work:
